@@ -1,0 +1,84 @@
+# assay: the only build file.  `make help` lists the targets.
+
+MAKEFLAGS += -r
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+BUILD   ?= build
+CC      ?= gcc
+CUDA    ?= auto
+ARCH    ?= sm_90
+V       ?= 0
+Q       := $(if $(filter 1,$(V)),,@)
+
+OPT      ?= -O3
+WARN     := -Wall -Wextra -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wvla -Werror
+SANITIZE ?=
+LIBS     := jansson yaml-0.1 libpcre2-8 libcrypto libxxhash
+TESTLIBS := check
+
+# No -march here: what a CPU feature needs is compiled per file (engine/cpu) and chosen at run time.
+CPPFLAGS := -I. -I$(BUILD) -D_GNU_SOURCE
+CFLAGS   := -std=c11 -g $(OPT) -ffp-contract=off -fno-math-errno -pthread $(WARN) $(SANITIZE)
+LDFLAGS  := -pthread $(SANITIZE)
+
+PKG_CFLAGS = $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
+PKG_LIBS   = $(shell pkg-config --libs $(LIBS) 2>/dev/null)
+CHECK_LIBS = $(shell pkg-config --libs $(TESTLIBS) 2>/dev/null)
+
+contract_src := $(wildcard contract/*.c)
+engine_src   := $(filter-out engine/main.c,$(wildcard engine/*.c)) $(wildcard engine/ref/*.c engine/cpu/*.c)
+gates_src    := $(filter-out gates/main.c,$(wildcard gates/*.c))
+contract_tests := $(wildcard contract/tests/check_*.c)
+engine_tests   := $(wildcard engine/tests/check_*.c)
+gates_tests    := $(wildcard gates/tests/check_*.c)
+
+obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+
+.PHONY: all
+all: $(BUILD)/assay $(BUILD)/assay-engine
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+
+$(BUILD)/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@$(if $(Q),echo "  CC      $<")
+	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
+
+$(BUILD)/libcontract.a: $(call obj,$(contract_src))
+$(BUILD)/libengine.a: $(call obj,$(engine_src))
+$(BUILD)/libgates.a: $(call obj,$(gates_src))
+$(BUILD)/%.a:
+	@$(if $(Q),echo "  AR      $@")
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# The judge never links the model: the engine's library is absent from its line.
+$(BUILD)/assay: $(BUILD)/gates/main.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
+$(BUILD)/assay-engine: $(BUILD)/engine/main.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
+$(BUILD)/assay $(BUILD)/assay-engine:
+	@$(if $(Q),echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) -lm
+
+$(BUILD)/contract/tests/check_%: $(BUILD)/contract/tests/check_%.o $(BUILD)/libcontract.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
+$(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
+$(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
+.SECONDARY:
+
+tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tests))
+
+.PHONY: test
+test: $(tests) all
+	$(Q)status=0; for t in $(tests); do echo "== $$t"; $$t || status=1; done; exit $$status
+
+# The flags are a stamp: when they change, everything is built again; version.h carries them into the binary.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(CUDA) ARCH=$(ARCH)' | cmp -s - $@ || \
+	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(CUDA) ARCH=$(ARCH)' > $@
+.PHONY: FORCE clean
+FORCE:
+clean:
+	rm -rf $(BUILD)

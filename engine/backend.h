@@ -1,0 +1,132 @@
+/* The op table: what a backend can do, and which backend serves which block of which layer.
+ *
+ * The forward pass (forward.c) is written once in terms of these ops.  Activations are arrays in the
+ * backend's own element type and memory (`void *`: double for ref, float for cpu, device bf16 or float
+ * for cuda); weights come as struct linear or plain float vectors of the model; integers of a batch
+ * (ids, slots, positions) are in the backend's memory, put there by `upload`.
+ *
+ * Rounding between ops follows `compute` (docs/model.md, section 3): with bf16 every op's output is rounded
+ * to bf16 where section 3 says so; fp32 rounds to float; f64 (ref only) does not round.
+ *
+ * Argument order: object, outputs, inputs, weights, scalars.  T: token rows.  Row-major; `ld` counts elements.
+ */
+#ifndef ASSAY_ENGINE_BACKEND_H
+#define ASSAY_ENGINE_BACKEND_H
+
+#include "contract/arm.h"
+#include "contract/counters.h"
+#include "model.h"
+
+struct device;                 /* a backend's context: threads, streams, scratch; opaque outside the backend */
+
+/* Where carried state lies.  An op reads and writes row `slot` of `data`: the pool itself (slots = the
+ * sequences' slots), or a gathered copy (slots = 0, 1, 2, ...).  Strides are in elements. */
+struct state_view {
+	void *data;
+	enum dtype dtype;
+	size_t stride;             /* elements from one slot to the next */
+};
+
+struct ssm_shape { int heads, head_dim, groups, state, conv_kernel, chunk_size; };
+
+struct attn_shape { int heads, kv_heads, head_dim; };
+
+struct route_shape { int experts, per_token, n_group, topk_group; bool norm_topk_prob; float scaling; };
+
+/* Result rows of the head, always on the host. */
+struct logits_row {
+	int n_top;                     /* min(20, vocab_size) */
+	int32_t top_id[20];            /* best first, equal logits by lower id */
+	double top_logit[20];
+	double lse;                    /* exact log-sum-exp over the row, fp64 sums */
+	uint64_t xxh64;                /* over the row as fp32 (f64 under compute: f64), little-endian, seed 0 */
+	int32_t given_rank;            /* of the id asked for (from 1); 0 if none was */
+	double given_logit;
+};
+
+struct backend {
+	const char *name;
+
+	/* ---- life ---- */
+	/* Opens a device for this model under this arm: prepares weights, allocates scratch for at most
+	 * max_rows token rows.  After it nothing allocates.  ERR_CANNOT_RUN if the machine has no such device. */
+	int (*open)(struct device **dev, struct model *m, const struct arm *arm, int max_rows,
+		    struct counters *counters, struct err *err);
+	void (*close)(struct device *dev);
+	void *(*alloc)(struct device *dev, size_t bytes);        /* zeroed; aligned to 64 */
+	void (*free)(struct device *dev, void *p);
+	size_t act_size;                                         /* bytes of an activation element */
+	enum dtype (*act_dtype)(struct device *dev);             /* of the conv state, which holds activations */
+	/* Host <-> backend memory. */
+	void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
+	void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
+	/* Activations <-> double on the host: the seam of `place.*: host`.  Exact in both directions for values
+	 * that the backend rounded itself. */
+	void (*act_to_host)(struct device *dev, double *to, const void *from, size_t n);
+	void (*act_from_host)(struct device *dev, void *to, const double *from, size_t n);
+
+	/* ---- ops; NULL where a backend has none: then forward.c serves it by ref and counts reference_tier ---- */
+	/* h[T,H] = embedding rows of ids */
+	void (*embed)(struct device *dev, void *h, const int32_t *ids, const struct linear *table, int T);
+	/* y = x * rsqrt(mean(x^2) + eps) * w  (3.2) */
+	void (*rms_norm)(struct device *dev, void *y, const void *x, const float *w, int T, int H, float eps);
+	/* h += y, rounded (3.1) */
+	void (*add)(struct device *dev, void *h, const void *y, int T, int H);
+	/* Optional fusion: h += y, then x = rms_norm(h).  NULL: add and rms_norm are called. */
+	void (*add_rms_norm)(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, float eps);
+	/* y[T,out] (row stride ldy) = x[T,in] (ldx) W^T * scale + bias  (section 4) */
+	void (*linear)(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,
+		       enum numerics numerics, int T);
+	/* u[T,conv_dim] = silu(conv(xBC)), the K-1 window of each row's slot shifted by one (3.3 step 2).  One token per row. */
+	void (*conv_step)(struct device *dev, void *u, const void *xbc, int ldx, struct state_view conv, const int32_t *slots,
+			  const float *w, const float *bias, int channels, int kernel, int rows);
+	/* The same over T consecutive tokens of one sequence, from and to the state in `slot`. */
+	void (*conv_scan)(struct device *dev, void *u, const void *xbc, int ldx, struct state_view conv, int slot,
+			  const float *w, const float *bias, int channels, int kernel, int T);
+	/* Single-step update (3.3.1).  y[rows,heads*head_dim]; u as conv left it: x | B | C; dt[rows,heads] raw (lddt). */
+	void (*ssm_step)(struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
+			 struct state_view ssm, const int32_t *slots, const struct mamba *w, const struct ssm_shape *shape,
+			 const double limit[2], int rows);
+	/* Chunk scan (3.3.2) over T consecutive tokens of one sequence whose first has absolute position pos.  The state
+	 * in `slot` is read (zeros after a reset) and replaced. */
+	void (*ssm_scan)(struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
+			 struct state_view ssm, int slot, const struct mamba *w, const struct ssm_shape *shape,
+			 const double limit[2], int T, int64_t pos);
+	/* y = rms_norm_per_group(y * silu(z)) * w, in place (3.3 step 6). */
+	void (*gated_norm)(struct device *dev, void *y, const void *z, int ldz, const float *w, int T, int channels,
+			   int groups, float eps);
+	/* Appends k and v rows at positions pos[row] of each row's slot, then attends over 0..pos[row] (3.4).  Cache layout
+	 * [slot][position][kv_heads * head_dim].  One entry of slots and pos per token row; rows of one sequence ascend. */
+	void (*attention)(struct device *dev, void *y, const void *q, const void *k, const void *v,
+			  struct state_view k_cache, struct state_view v_cache, const int32_t *slots, const int32_t *pos,
+			  const struct attn_shape *shape, float k_scale, float v_scale, int T);
+	/* x = relu(x)^2, in place (3.5) */
+	void (*relu2)(struct device *dev, void *x, int T, int n);
+	/* Router (3.6 steps 1 to 7): expert[T,k] best first, weight[T,k] (float), both in backend memory. */
+	void (*route)(struct device *dev, int32_t *expert, float *weight, const void *x, const float *gate,
+		      const float *bias, int H, const struct route_shape *shape, int T);
+	/* y[T,X] = sum over slots, best first, of weight * down(relu2(up(x))), rounded once (3.6 step 9). */
+	void (*experts)(struct device *dev, void *y, const void *x, const int32_t *expert, const float *weight,
+			const struct moe *w, enum numerics numerics, int per_token, int X, int T);
+	/* Logits of `rows` hidden rows (normed): top 20, lse, hash, and the rank of given[row] (>= 0).  head_bf16: the
+	 * logits are rounded to bf16 first.  `out` and `given` on the host; waits for the device. */
+	void (*head)(struct device *dev, struct logits_row *out, const void *x, const struct linear *w,
+		     enum numerics numerics, const int32_t *given, bool head_bf16, int rows);
+
+	/* ---- state ---- */
+	void (*state_clear)(struct device *dev, struct state_view v, int slot, size_t n);
+	/* Copies n elements of each slot into consecutive rows of `to` (which has its own stride), and back. */
+	void (*gather)(struct device *dev, struct state_view to, struct state_view from, const int32_t *slots, size_t n, int rows);
+	void (*scatter)(struct device *dev, struct state_view to, struct state_view from, const int32_t *slots, size_t n, int rows);
+};
+
+extern const struct backend ref_backend;
+extern const struct backend cpu_backend;
+#ifdef ASSAY_CUDA
+extern const struct backend cuda_backend;
+#endif
+
+/* NULL and ERR_CANNOT_RUN if this build lacks it. */
+const struct backend *backend_find(int backend_value, struct err *err);
+
+#endif

@@ -1,0 +1,39 @@
+/* A batch of sequences on one model under one arm: prefill, step, result rows. */
+#ifndef ASSAY_ENGINE_SESSION_H
+#define ASSAY_ENGINE_SESSION_H
+
+#include "backend.h"
+#include "state.h"
+
+struct forward;  /* forward.h: buffers and per-layer plan */
+
+struct session {
+	struct model *model;             /* borrowed */
+	struct arm arm;                  /* resolved: no factor is unset */
+	struct arm_at_list at;           /* owned */
+	struct arm *layer_arm;           /* owned [layers]: arm with `at` applied */
+	struct counters counters;        /* running totals since the last session_take_counters */
+	struct state_pool pool;
+	struct forward *forward;         /* owned */
+	int *length;                     /* owned [slots]: tokens each slot has seen */
+};
+
+/* Resolves the factors that were left unset against model and machine, and refuses values that the model or
+ * build cannot honour (ERR_INPUT: no module takes the value, f64 off ref, ...; ERR_CANNOT_RUN: not built, no device). */
+int arm_resolve(struct arm *arm, const struct arm_at_list *at, const struct model *m, struct err *err);
+
+int session_open(struct session *s, struct model *m, const struct arm *arm, const struct arm_at_list *at,
+		 int slots, int max_len, struct err *err);
+void session_release(struct session *s);
+
+/* Clears a slot for a new request (counted). */
+void session_reset(struct session *s, int slot);
+/* Feeds n tokens to a slot as one prefill step; the logits of the last go to *out if it is not NULL. */
+void session_prefill(struct session *s, struct logits_row *out, int slot, const int32_t *ids, int n, int32_t given);
+/* One decode step: token ids[i] to slots[i]; a row of logits each.  given[i] >= 0 asks for that id's rank. */
+void session_step(struct session *s, struct logits_row *out, const int32_t *slots, const int32_t *ids, int n,
+		  const int32_t *given);
+/* Counts since the last call: one trace row. */
+struct counters session_take_counters(struct session *s);
+
+#endif
