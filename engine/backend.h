@@ -18,9 +18,24 @@
 #include "model.h"
 
 struct device;                 /* a backend's context: threads, streams, scratch; opaque outside the backend */
+struct report;
+
+/* The most that one open device will ever be asked for. */
+struct limits {
+	int rows;                  /* token rows of one step: the longest prefill piece, or the largest decode batch */
+	int slots;                 /* sequences, so also the rows of a decode step */
+	int len;                   /* positions of a sequence */
+};
+
+/* How the quantised modules of a layer are executed: mamba.proj and moe.experts of its arm. */
+struct rule { enum numerics fp8, nvfp4; };
+/* The numerics of one module under a rule.  W8A8 and W4A4 need an input_scale (W4A4 also the declaration); modules
+ * without stay weight-only, plain weights are NUMERICS_BF16. */
+enum numerics linear_numerics(const struct linear *l, struct rule rule);
 
 /* Where carried state lies.  An op reads and writes row `slot` of `data`: the pool itself (slots = the
- * sequences' slots), or a gathered copy (slots = 0, 1, 2, ...).  Strides are in elements. */
+ * sequences' slots), or a gathered copy (slots = 0, 1, 2, ...).  Strides are in elements.  ref takes every dtype;
+ * other backends take what state_pool makes for them (act dtype for conv, mamba.state for ssm, attn.kv for k and v). */
 struct state_view {
 	void *data;
 	enum dtype dtype;
@@ -31,7 +46,7 @@ struct ssm_shape { int heads, head_dim, groups, state, conv_kernel, chunk_size; 
 
 struct attn_shape { int heads, kv_heads, head_dim; };
 
-struct route_shape { int experts, per_token, n_group, topk_group; bool norm_topk_prob; float scaling; };
+struct route_shape { int experts, per_token, n_group, topk_group; bool norm_topk_prob; double scaling; };
 
 /* Result rows of the head, always on the host. */
 struct logits_row {
@@ -49,14 +64,17 @@ struct backend {
 
 	/* ---- life ---- */
 	/* Opens a device for this model under this arm: prepares weights, allocates scratch for at most
-	 * max_rows token rows.  After it nothing allocates.  ERR_CANNOT_RUN if the machine has no such device. */
-	int (*open)(struct device **dev, struct model *m, const struct arm *arm, int max_rows,
+	 * what `limits` says.  After it nothing allocates.  `counters` is borrowed; the backend adds kernel_launches and
+	 * graph_replays there, forward.c all others.  ERR_CANNOT_RUN if the machine has no such device. */
+	int (*open)(struct device **dev, struct model *m, const struct arm *arm, const struct limits *limits,
 		    struct counters *counters, struct err *err);
 	void (*close)(struct device *dev);
 	void *(*alloc)(struct device *dev, size_t bytes);        /* zeroed; aligned to 64 */
 	void (*free)(struct device *dev, void *p);
-	size_t act_size;                                         /* bytes of an activation element */
-	enum dtype (*act_dtype)(struct device *dev);             /* of the conv state, which holds activations */
+	enum dtype (*act_dtype)(struct device *dev);             /* of activations and of the conv state */
+	/* Of the residual stream h: the act dtype, or wider where config.residual_in_fp32 asks for it.  Then `add` does
+	 * not round to bf16 and `rms_norm` reads h rounded to it (3.1). */
+	enum dtype (*residual_dtype)(struct device *dev);
 	/* Host <-> backend memory. */
 	void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
 	void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
@@ -68,13 +86,14 @@ struct backend {
 	/* ---- ops; NULL where a backend has none: then forward.c serves it by ref and counts reference_tier ---- */
 	/* h[T,H] = embedding rows of ids */
 	void (*embed)(struct device *dev, void *h, const int32_t *ids, const struct linear *table, int T);
-	/* y = x * rsqrt(mean(x^2) + eps) * w  (3.2) */
-	void (*rms_norm)(struct device *dev, void *y, const void *x, const float *w, int T, int H, float eps);
+	/* x = h * rsqrt(mean(h^2) + eps) * w, rounded once  (3.2) */
+	void (*rms_norm)(struct device *dev, void *x, const void *h, const float *w, int T, int H, double eps);
 	/* h += y, rounded (3.1) */
 	void (*add)(struct device *dev, void *h, const void *y, int T, int H);
-	/* Optional fusion: h += y, then x = rms_norm(h).  NULL: add and rms_norm are called. */
-	void (*add_rms_norm)(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, float eps);
-	/* y[T,out] (row stride ldy) = x[T,in] (ldx) W^T * scale + bias  (section 4) */
+	/* Optional fusion: h += y, then x = rms_norm(h), bit-equal to the two.  NULL: add and rms_norm are called. */
+	void (*add_rms_norm)(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps);
+	/* y[T,out] (row stride ldy) = x[T,in] (ldx) W^T * scale + bias, rounded once  (section 4).  A row's result does not
+	 * depend on T. */
 	void (*linear)(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,
 		       enum numerics numerics, int T);
 	/* u[T,conv_dim] = silu(conv(xBC)), the K-1 window of each row's slot shifted by one (3.3 step 2).  One token per row. */
@@ -94,7 +113,7 @@ struct backend {
 			 const double limit[2], int T, int64_t pos);
 	/* y = rms_norm_per_group(y * silu(z)) * w, in place (3.3 step 6). */
 	void (*gated_norm)(struct device *dev, void *y, const void *z, int ldz, const float *w, int T, int channels,
-			   int groups, float eps);
+			   int groups, double eps);
 	/* Appends k and v rows at positions pos[row] of each row's slot, then attends over 0..pos[row] (3.4).  Cache layout
 	 * [slot][position][kv_heads * head_dim].  One entry of slots and pos per token row; rows of one sequence ascend. */
 	void (*attention)(struct device *dev, void *y, const void *q, const void *k, const void *v,
@@ -102,22 +121,47 @@ struct backend {
 			  const struct attn_shape *shape, float k_scale, float v_scale, int T);
 	/* x = relu(x)^2, in place (3.5) */
 	void (*relu2)(struct device *dev, void *x, int T, int n);
-	/* Router (3.6 steps 1 to 7): expert[T,k] best first, weight[T,k] (float), both in backend memory. */
-	void (*route)(struct device *dev, int32_t *expert, float *weight, const void *x, const float *gate,
+	/* Router (3.6 steps 1 to 7): expert[T,k] best first and weight[T,k] (double for ref, float elsewhere), both in
+	 * backend memory.  The logits are never rounded to bf16. */
+	void (*route)(struct device *dev, int32_t *expert, void *weight, const void *x, const float *gate,
 		      const float *bias, int H, const struct route_shape *shape, int T);
-	/* y[T,X] = sum over slots, best first, of weight * down(relu2(up(x))), rounded once (3.6 step 9). */
-	void (*experts)(struct device *dev, void *y, const void *x, const int32_t *expert, const float *weight,
-			const struct moe *w, enum numerics numerics, int per_token, int X, int T);
-	/* Logits of `rows` hidden rows (normed): top 20, lse, hash, and the rank of given[row] (>= 0).  head_bf16: the
-	 * logits are rounded to bf16 first.  `out` and `given` on the host; waits for the device. */
-	void (*head)(struct device *dev, struct logits_row *out, const void *x, const struct linear *w,
-		     enum numerics numerics, const int32_t *given, bool head_bf16, int rows);
+	/* y[T,X] = sum over the k slots of a token, best first, of weight * down(relu2(up(x))), rounded once (3.6 step 9);
+	 * up and down round as linear and relu2 do.  linear_numerics(projection, rule) says how each is executed. */
+	void (*experts)(struct device *dev, void *y, const void *x, const int32_t *expert, const void *weight,
+			const struct moe *w, struct rule rule, int per_token, int X, int T);
+	/* y[T,n] += x, rounded: routed and shared experts (3.6 step 11) */
+	void (*combine)(struct device *dev, void *y, const void *x, int T, int n);
+	/* Logits of `rows` hidden rows (normed), their top 20, lse, hash, and the rank of given[row] (< 0: none asked).
+	 * given in backend memory.  next[row] (backend memory) gets the best id: the input of the next step.  Only starts
+	 * the work; `logits` waits and hands the rows to the host.  head_bf16: the logits are rounded to bf16 first. */
+	void (*head)(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
+		     const int32_t *given, bool head_bf16, int rows);
+	void (*logits)(struct device *dev, struct logits_row *out, int rows);
 
 	/* ---- state ---- */
 	void (*state_clear)(struct device *dev, struct state_view v, int slot, size_t n);
 	/* Copies n elements of each slot into consecutive rows of `to` (which has its own stride), and back. */
 	void (*gather)(struct device *dev, struct state_view to, struct state_view from, const int32_t *slots, size_t n, int rows);
 	void (*scatter)(struct device *dev, struct state_view to, struct state_view from, const int32_t *slots, size_t n, int rows);
+
+	/* ---- optional: graph replay of the decode step (graph: on); all NULL where a backend has none ---- */
+	/* Launches the captured step of this batch size and returns true (graph_replays is the backend's to count; forward.c
+	 * adds the counts of the captured step), or returns false. */
+	bool (*graph_replay)(struct device *dev, int rows);
+	/* Around the ops of a decode step, embed to head, all of whose arguments but the contents of backend memory are
+	 * the same in every step of this size.  graph_end also launches it once. */
+	void (*graph_begin)(struct device *dev, int rows);
+	void (*graph_end)(struct device *dev, int rows);
+
+	/* ---- optional: what a report says about the device ---- */
+	/* The decode window for report.busy: on at its start, off at its end. */
+	void (*watch)(struct device *dev, bool on);
+	/* Fills host.gpu, arch, driver, cuda, busy and peak_device_bytes. */
+	void (*describe)(struct device *dev, struct report *r);
+	/* --audit: traces kernel launches from audit_begin (before open) on; audit_end compares them with the counters
+	 * of the report and fills report.audit. */
+	int (*audit_begin)(struct err *err);
+	int (*audit_end)(struct report *r, struct err *err);
 };
 
 extern const struct backend ref_backend;
@@ -128,5 +172,6 @@ extern const struct backend cuda_backend;
 
 /* NULL and ERR_CANNOT_RUN if this build lacks it. */
 const struct backend *backend_find(int backend_value, struct err *err);
+size_t dtype_size(enum dtype d);       /* bytes of an element */
 
 #endif

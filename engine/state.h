@@ -4,18 +4,48 @@
 
 #include "backend.h"
 
-struct layer_state {                   /* of one layer; unused views have data == NULL */
-	struct state_view conv;        /* [slot][K-1][conv_dim], oldest first, act dtype */
-	struct state_view ssm;         /* [slot][heads][head_dim][state], mamba.state dtype (f64 under compute f64) */
-	struct state_view k, v;        /* [slot][max_len][kv_heads * head_dim], attn.kv dtype */
+enum state_kind { STATE_CONV, STATE_SSM, STATE_K, STATE_V, N_STATES };
+
+/* One array of one layer: `size` elements per slot; size 0: this layer has none. */
+struct state_array {
+	struct state_view view;
+	size_t size;
 };
 
+/* CONV  [slot][K-1][conv_dim], oldest first, act dtype
+ * SSM   [slot][heads][head_dim][state], mamba.state dtype (f64 under compute: f64)
+ * K, V  [slot][max_len][kv_heads * head_dim], attn.kv dtype (f64 under compute: f64) */
+struct layer_state { struct state_array array[N_STATES]; };
+
 struct state_pool {
-	const struct backend *backend; /* borrowed: owns the memory */
-	struct device *dev;            /* borrowed */
-	struct layer_state *layers;    /* owned [num_hidden_layers] */
-	struct layer_state gathered;   /* owned: room for the largest layer, `slots` rows each */
+	const struct backend *backend;     /* borrowed: owns the memory */
+	struct device *dev;                /* borrowed */
+	struct counters *counters;         /* borrowed: gathers, scatters, state_resets */
+	struct layer_state *layers;        /* owned [n_layers] */
+	struct state_view gathered[N_STATES];  /* owned, in backend memory: `slots` rows of the largest layer */
+	struct state_view host[N_STATES];      /* owned, in host memory: the same rows for a block that runs on ref */
+	int32_t *rows;                     /* owned, in host memory: 0, 1, 2, ...: the slots of a gathered copy */
+	int32_t *dev_rows;                 /* owned, the same in backend memory */
 	int slots, max_len, n_layers;
+	size_t bytes;                      /* of the pool proper */
 };
+
+/* dtypes follow each layer's arm.  {0} is valid to release. */
+void state_open(struct state_pool *p, const struct backend *backend, struct device *dev, const struct model *m,
+		const struct arm *layer_arm, int slots, int max_len, struct counters *counters);
+void state_release(struct state_pool *p);
+/* Zeros every array of a slot; counted once. */
+void state_reset(struct state_pool *p, int slot);
+/* Copies rows[i] of one array out of the pool into row i of pool->gathered[kind], and back; each counted once.
+ * `slots` lies in backend memory; rows are limited to the first `size` elements of each slot (KV: the positions
+ * in use).  The view that is returned starts at row 0. */
+struct state_view state_gather(struct state_pool *p, int layer, enum state_kind kind, const int32_t *slots, int rows,
+			       size_t size);
+void state_scatter(struct state_pool *p, int layer, enum state_kind kind, const int32_t *slots, int rows, size_t size);
+/* The same through host memory, for ref: gather and download; upload and scatter. */
+struct state_view state_gather_host(struct state_pool *p, int layer, enum state_kind kind, const int32_t *slots,
+				    int rows, size_t size);
+void state_scatter_host(struct state_pool *p, int layer, enum state_kind kind, const int32_t *slots, int rows,
+			size_t size);
 
 #endif
