@@ -4,7 +4,7 @@
  *     The first message wins, so calls chain:  if (a(x, err) || b(x, err)) goto out;
  *     The message is one line that names the file and the place, what was expected and what was found.
  *   we are wrong: BUG(), always compiled in.
- *   host memory is out: xmalloc and friends end the process.
+ *   host memory is out: xmalloc and friends end the process with exit code 2.
  *   the engine's answer is wrong: not an error but a finding; it goes into a report or a verdict.
  */
 #ifndef ASSAY_CONTRACT_ERR_H
@@ -37,7 +37,7 @@ int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Die on exhaustion ("out of memory"), never return NULL; n * size is checked for overflow. */
+/* End the process on exhaustion ("error: out of memory"), never return NULL; n * size is checked for overflow. */
 void *xmalloc(size_t size);
 void *xcalloc(size_t n, size_t size);
 void *xrealloc(void *old, size_t n, size_t size);

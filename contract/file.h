@@ -9,7 +9,9 @@
 
 /* Reads a regular file of at most `limit` bytes; the buffer gets a final NUL that is not counted.  Caller frees. */
 char *file_read(const char *path, size_t limit, size_t *size, struct err *err);
-/* Temporary name in the same directory, fsync of file and directory, rename.  Nothing is left behind on failure. */
+/* Temporary name in the same directory, fsync of file and directory, rename.  Nothing is left behind on
+ * failure, and a file of that name keeps its old content.  Symbolic links are followed; a device or pipe is
+ * written in place.  Under a file size limit the caller must ignore SIGXFSZ to get a message. */
 int file_write(const char *path, const void *bytes, size_t size, struct err *err);
 int file_copy(const char *from, const char *to, struct err *err);
 /* mkdir -p. */
