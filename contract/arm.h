@@ -84,7 +84,8 @@ void arm_at_release(struct arm_at_list *at);
 /* The JSON object of report.requested and report.effective: all factors, null where unset, then `at`
  * (null if the list is empty).  The result is a new reference. */
 json_t *arm_to_json(const struct arm *arm, const struct arm_at_list *at);
-/* The reverse; `where` is the JSON path for messages.  Members that are absent are refused when `complete`. */
+/* The reverse; `where` is the JSON path for messages.  Members that are absent are refused when `complete`.
+ * Items are appended to `at`, which the caller releases even after an error; NULL: `at` is an unknown key. */
 int arm_from_json(struct arm *arm, struct arm_at_list *at, const json_t *from, const char *file,
 		  const char *where, bool complete, struct err *err);
 

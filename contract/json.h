@@ -2,37 +2,46 @@
  *
  * Readers walk an object with struct jobj, which knows file and JSON path, so that every complaint
  * reads "FILE: $.legs.on.tokens: expected an integer, found a string".  Syntax errors and duplicate
- * keys give line and column.  Every member must be asked for: json_end refuses unknown keys.
+ * keys give line and column: "FILE:2:3: duplicate key "legs"" (columns count characters from 1; that of
+ * a duplicate key is its opening quote, that of a syntax error the last character that was read).
+ * Every member must be asked for: json_end refuses unknown keys.
  */
 #ifndef ASSAY_CONTRACT_JSON_H
 #define ASSAY_CONTRACT_JSON_H
 
 #include <jansson.h>
+#include <stdint.h>
 #include "err.h"
 
-/* Reads a whole file, at most `max_depth` deep (jansson's own limit is the backstop); refuses
- * duplicate keys, invalid UTF-8, and trailing bytes.  `allow_infinity` accepts the literals Infinity,
- * -Infinity and NaN outside strings (config.json of some checkpoints): they are read as the strings
+/* Reads a whole file whose top is an object or an array, at most 2048 containers deep; refuses duplicate
+ * keys, invalid UTF-8, NUL characters and trailing bytes.  `allow_infinity` accepts the literals Infinity,
+ * -Infinity and NaN as values (config.json of some checkpoints): they are read as the strings
  * "inf", "-inf", "nan".  NULL after err_set. */
 json_t *json_read_file(const char *path, bool allow_infinity, struct err *err);
 json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool allow_infinity,
 			struct err *err);
 
+#define JOBJ_MEMBERS 512
+
 struct jobj {
 	const char *file;
 	const char *path;       /* "$.legs.on"; borrowed for the life of the walk */
-	const json_t *object;   /* borrowed */
-	unsigned long seen[8];  /* bit i: the i-th member was asked for; objects up to 512 members */
+	const json_t *object;   /* borrowed; NULL if it is no object */
+	uint64_t seen[JOBJ_MEMBERS / 64];   /* bit i: the i-th member was asked for */
 	struct err *err;        /* borrowed; getters return defaults once it is set */
 };
 
-/* Starts a walk; `value` must be an object. */
+/* Starts a walk; `value` must be an object of at most JOBJ_MEMBERS members (objects that may hold more are
+ * iterated by hand).  NULL is allowed if err is set, as a getter leaves it. */
 int json_begin(struct jobj *o, const json_t *value, const char *file, const char *path, struct err *err);
 /* Refuses members that nobody asked for.  0, or -1 if anything of the walk failed. */
 int json_end(struct jobj *o);
 
-/* Getters.  `need`: absent is an error.  They return NULL, 0 or the default when absent or in error. */
+/* Getters.  `need`: absent is an error.  They return NULL, 0 or the default when absent or in error.
+ * null is refused but by json_get and json_get_string; where it is legal, ask json_is_null_member first:
+ * it marks the member as seen if it is there and null. */
 const json_t *json_get(struct jobj *o, const char *key, bool need);
+bool json_is_null_member(struct jobj *o, const char *key);
 const char *json_get_string(struct jobj *o, const char *key, bool need);       /* borrowed; null reads as absent */
 int64_t json_get_int(struct jobj *o, const char *key, bool need, int64_t min, int64_t def);
 double json_get_number(struct jobj *o, const char *key, bool need, double def); /* accepts "nan", "inf", "-inf" */
@@ -43,12 +52,26 @@ const json_t *json_get_object(struct jobj *o, const char *key, bool need);
 int json_as_int(const json_t *v, int64_t min, int64_t *out, const char *file, const char *path, struct err *err);
 int json_as_number(const json_t *v, double *out, const char *file, const char *path, struct err *err);
 
+/* "PATH.key", or PATH["key"] if the key is no plain word, in buf (cut off if it does not fit); returns buf. */
+const char *json_path(char *buf, size_t size, const char *path, const char *key);
+/* "an integer", "a string", ...: for messages. */
+const char *json_says(const json_t *v);
+/* Records "FILE: PATH: expected WHAT, found a string"; returns -1. */
+int json_expected(const json_t *found, const char *what, const char *file, const char *path, struct err *err);
+
 /* A number that may be non-finite: "nan", "inf", "-inf" as formats.md says.  New reference. */
 json_t *json_number(double x);
 /* json_number rounded to `digits` significant decimal digits, so that files stay small. */
 json_t *json_number_rounded(double x, int digits);
 
-/* Writes to a temporary name beside `path`, fsyncs, renames.  flags as json_dumpf. */
+/* Containers that lie `depth` deep and deeper (0: the top) are written on one line; with JSON_INDENT. */
+#define JSON_FLAT(depth) ((size_t)(depth) << 24)
+#define JSON_FLAT_DEPTH(flags) ((int)((flags) >> 24 & 0xff))   /* 0: none */
+
+/* The text with a final newline.  flags: JSON_INDENT(n), JSON_COMPACT, JSON_SORT_KEYS of jansson, JSON_FLAT.  A
+ * number is written with the fewest digits (9, 15, 16 or 17) that read back as the same double.  Caller frees. */
+char *json_text(const json_t *value, size_t flags, size_t *size);
+/* json_text through file_write. */
 int json_write_file(const json_t *value, const char *path, size_t flags, struct err *err);
 
 #endif

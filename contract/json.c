@@ -1,0 +1,344 @@
+#include "json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "file.h"
+
+#define FILE_LIMIT ((size_t)1 << 30)
+
+/* ---- reading ---- */
+
+/* Line and column of a byte, both from 1; columns count characters. */
+static void position(const char *bytes, size_t at, int *line, int *column)
+{
+	*line = 1;
+	*column = 1;
+	for (size_t i = 0; i < at; i++) {
+		if (bytes[i] == '\n') {
+			++*line;
+			*column = 1;
+		} else if ((bytes[i] & 0xc0) != 0x80) {
+			++*column;
+		}
+	}
+}
+
+static int syntax_error(const char *bytes, size_t size, const char *name, const json_error_t *e, struct err *err)
+{
+	size_t end = e->position > 0 && (size_t)e->position <= size ? (size_t)e->position : 0;
+	size_t start;
+	int line, column;
+
+	if (json_error_code(e) != json_error_duplicate_key || end < 2)
+		return err_set(err, ERR_INPUT, "%s:%d:%d: %s", name, e->line, e->column, e->text);
+	/* jansson stands behind the key: walk back to its opening quote */
+	start = end - 1;
+	do {
+		size_t escapes = 0;
+
+		while (start > 0 && bytes[--start] != '"')
+			;
+		while (escapes < start && bytes[start - 1 - escapes] == '\\')
+			escapes++;
+		if (escapes % 2 == 0)
+			break;
+	} while (start > 0);
+	position(bytes, start, &line, &column);
+	return err_set(err, ERR_INPUT, "%s:%d:%d: duplicate key %.*s", name, line, column,
+		       (int)(end - start < 200 ? end - start : 200), bytes + start);
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool is_word(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '_' || c == '.' || c == '-' || c == '+';
+}
+
+/* Copies the text with the literals of non-finite numbers, where a value may stand, replaced by strings that
+ * are padded to the literal's length: only what follows NaN on its line moves, by two columns. */
+static char *quote_infinity(const char *bytes, size_t size, size_t *out_size)
+{
+	static const struct { const char *literal, *string; } words[] = {
+		{ "Infinity", "\"inf\"   " }, { "-Infinity", "\"-inf\"   " }, { "NaN", "\"nan\"" },
+	};
+	char *out = xmalloc(size / 3 * 5 + 8);
+	char before = ':';      /* the last character that is not white space */
+	size_t n = 0;
+
+	for (size_t i = 0; i < size; ) {
+		size_t end = i, next;
+
+		if (bytes[i] == '"') {
+			for (end = i + 1; end < size && bytes[end] != '"'; end++)
+				if (bytes[end] == '\\' && end + 1 < size)
+					end++;
+			end = end < size ? end + 1 : size;
+		} else if (is_word(bytes[i])) {
+			while (end < size && is_word(bytes[end]))
+				end++;
+			for (next = end; next < size && is_space(bytes[next]); next++)
+				;
+			for (int w = 0; w < 3 && strchr(":[,", before) && (next == size || bytes[next] != ':'); w++) {
+				if (end - i == strlen(words[w].literal) && memcmp(bytes + i, words[w].literal, end - i) == 0) {
+					n += (size_t)sprintf(out + n, "%s", words[w].string);
+					i = end;
+					before = '"';
+					break;
+				}
+			}
+			if (i == end)
+				continue;
+		} else {
+			end = i + 1;
+		}
+		if (!is_space(bytes[end - 1]))
+			before = bytes[end - 1];
+		memcpy(out + n, bytes + i, end - i);
+		n += end - i;
+		i = end;
+	}
+	*out_size = n;
+	return out;
+}
+
+json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool allow_infinity, struct err *err)
+{
+	char *copy = allow_infinity ? quote_infinity(bytes, size, &size) : NULL;
+	const char *text = copy != NULL ? copy : bytes;
+	json_error_t e;
+	json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+
+	if (value == NULL)
+		syntax_error(text, size, name, &e, err);
+	free(copy);
+	return value;
+}
+
+json_t *json_read_file(const char *path, bool allow_infinity, struct err *err)
+{
+	size_t size;
+	char *bytes = file_read(path, FILE_LIMIT, &size, err);
+	json_t *value;
+
+	if (bytes == NULL)
+		return NULL;
+	value = json_read_bytes(bytes, size, path, allow_infinity, err);
+	free(bytes);
+	return value;
+}
+
+/* ---- messages ---- */
+
+const char *json_says(const json_t *v)
+{
+	if (v == NULL)
+		return "nothing";
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "an array";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "an integer";
+	case JSON_REAL: return "a number";
+	case JSON_TRUE: return "true";
+	case JSON_FALSE: return "false";
+	case JSON_NULL: return "null";
+	}
+	return "nothing";
+}
+
+const char *json_path(char *buf, size_t size, const char *path, const char *key)
+{
+	bool plain = key[0] != '\0' && !(key[0] >= '0' && key[0] <= '9');
+
+	for (const char *p = key; *p != '\0'; p++)
+		plain = plain && is_word(*p) && *p != '.' && *p != '+';
+	snprintf(buf, size, plain ? "%s.%s" : "%s[\"%s\"]", path, key);
+	return buf;
+}
+
+int json_expected(const json_t *found, const char *what, const char *file, const char *path, struct err *err)
+{
+	return err_set(err, ERR_INPUT, "%s: %s: expected %s, found %s", file, path, what, json_says(found));
+}
+
+/* ---- walking an object ---- */
+
+int json_begin(struct jobj *o, const json_t *value, const char *file, const char *path, struct err *err)
+{
+	*o = (struct jobj){ .file = file, .path = path, .err = err };
+	if (err->kind != ERR_NONE)
+		return -1;
+	BUG_ON(value == NULL);
+	if (!json_is_object(value))
+		return json_expected(value, "an object", file, path, err);
+	if (json_object_size(value) > JOBJ_MEMBERS)
+		return err_set(err, ERR_INPUT, "%s: %s: expected at most %d members, found %zu", file, path,
+			       JOBJ_MEMBERS, json_object_size(value));
+	o->object = value;
+	return 0;
+}
+
+int json_end(struct jobj *o)
+{
+	const char *key;
+	json_t *value;
+	size_t i = 0;
+
+	if (o->err->kind != ERR_NONE)
+		return -1;
+	json_object_foreach((json_t *)o->object, key, value) {
+		if (!(o->seen[i / 64] >> i % 64 & 1))
+			return err_set(o->err, ERR_INPUT, "%s: %s: unknown key \"%.200s\"", o->file, o->path, key);
+		i++;
+	}
+	return 0;
+}
+
+/* The member, marked as seen; NULL if it is absent or the walk has failed. */
+static const json_t *member(struct jobj *o, const char *key)
+{
+	const char *name;
+	json_t *value;
+	size_t i = 0;
+
+	if (o->err->kind != ERR_NONE || o->object == NULL)
+		return NULL;
+	json_object_foreach((json_t *)o->object, name, value) {
+		if (strcmp(name, key) == 0) {
+			o->seen[i / 64] |= (uint64_t)1 << i % 64;
+			return value;
+		}
+		i++;
+	}
+	return NULL;
+}
+
+const json_t *json_get(struct jobj *o, const char *key, bool need)
+{
+	const json_t *value = member(o, key);
+
+	if (value == NULL && need && o->err->kind == ERR_NONE)
+		err_set(o->err, ERR_INPUT, "%s: %s: the key \"%s\" is missing", o->file, o->path, key);
+	return value;
+}
+
+bool json_is_null_member(struct jobj *o, const char *key)
+{
+	if (o->err->kind != ERR_NONE || !json_is_null(json_object_get(o->object, key)))
+		return false;
+	member(o, key);
+	return true;
+}
+
+static void wrong(struct jobj *o, const char *key, const json_t *found, const char *what)
+{
+	char path[512];
+
+	json_expected(found, what, o->file, json_path(path, sizeof(path), o->path, key), o->err);
+}
+
+const char *json_get_string(struct jobj *o, const char *key, bool need)
+{
+	const json_t *value = json_get(o, key, need);
+
+	if (value == NULL || (json_is_null(value) && !need))
+		return NULL;
+	if (!json_is_string(value)) {
+		wrong(o, key, value, "a string");
+		return NULL;
+	}
+	return json_string_value(value);
+}
+
+int64_t json_get_int(struct jobj *o, const char *key, bool need, int64_t min, int64_t def)
+{
+	const json_t *value = json_get(o, key, need);
+	int64_t n = def;
+	char path[512];
+
+	if (value != NULL)
+		json_as_int(value, min, &n, o->file, json_path(path, sizeof(path), o->path, key), o->err);
+	return n;
+}
+
+double json_get_number(struct jobj *o, const char *key, bool need, double def)
+{
+	const json_t *value = json_get(o, key, need);
+	double x = def;
+	char path[512];
+
+	if (value != NULL)
+		json_as_number(value, &x, o->file, json_path(path, sizeof(path), o->path, key), o->err);
+	return x;
+}
+
+bool json_get_bool(struct jobj *o, const char *key, bool need, bool def)
+{
+	const json_t *value = json_get(o, key, need);
+
+	if (value == NULL)
+		return def;
+	if (!json_is_boolean(value)) {
+		wrong(o, key, value, "true or false");
+		return def;
+	}
+	return json_is_true(value);
+}
+
+const json_t *json_get_array(struct jobj *o, const char *key, bool need)
+{
+	const json_t *value = json_get(o, key, need);
+
+	if (value != NULL && !json_is_array(value)) {
+		wrong(o, key, value, "an array");
+		return NULL;
+	}
+	return value;
+}
+
+const json_t *json_get_object(struct jobj *o, const char *key, bool need)
+{
+	const json_t *value = json_get(o, key, need);
+
+	if (value != NULL && !json_is_object(value)) {
+		wrong(o, key, value, "an object");
+		return NULL;
+	}
+	return value;
+}
+
+int json_as_int(const json_t *v, int64_t min, int64_t *out, const char *file, const char *path, struct err *err)
+{
+	if (!json_is_integer(v))
+		return json_expected(v, "an integer", file, path, err);
+	if (json_integer_value(v) < min)
+		return err_set(err, ERR_INPUT, "%s: %s: expected an integer of at least %" PRId64 ", found %" PRId64,
+			       file, path, min, (int64_t)json_integer_value(v));
+	*out = json_integer_value(v);
+	return 0;
+}
+
+int json_as_number(const json_t *v, double *out, const char *file, const char *path, struct err *err)
+{
+	const char *s = json_string_value(v);
+
+	if (json_is_number(v))
+		*out = json_number_value(v);
+	else if (s != NULL && strcmp(s, "nan") == 0)
+		*out = NAN;
+	else if (s != NULL && strcmp(s, "inf") == 0)
+		*out = INFINITY;
+	else if (s != NULL && strcmp(s, "-inf") == 0)
+		*out = -INFINITY;
+	else
+		return json_expected(v, "a number", file, path, err);
+	return 0;
+}
