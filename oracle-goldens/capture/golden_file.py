@@ -53,6 +53,18 @@ def load_prompts(path):
     return [{k: p[k] for k in ("id", "text", "ids") if k in p} for p in prompts]
 
 
+def counts_of(text, prompts):
+    """Tokens per prompt: a number, or "like:GOLDEN:PROFILE" for as many as that profile has."""
+    if not text.startswith("like:"):
+        return {p["id"]: int(text) for p in prompts}
+    _, path, name = text.split(":")
+    rows = next((p for p in load(path)["profiles"] if p["name"] == name), None)
+    if rows is None:
+        raise Refused(f"{path}: no profile {name!r}")
+    like = {p["id"]: len(p["ids"]) for p in rows["prompts"]}
+    return {p["id"]: like[p["id"]] for p in prompts}
+
+
 def top_of(logits, k=20):
     """The k best of a row of float64 logits as [id, log-probability], ties by lower id, and the log-sum-exp."""
     import numpy as np

@@ -191,17 +191,6 @@ def capture(model, args, prompts, counts, given, tokenizer, progress=True):
     return out
 
 
-def counts_of(args, prompts):
-    if args.max_new.startswith("like:"):
-        _, path, name = args.max_new.split(":")
-        rows = next((p for p in gf.load(path)["profiles"] if p["name"] == name), None)
-        if rows is None:
-            raise gf.Refused(f"{path}: no profile {name!r}")
-        like = {p["id"]: len(p["ids"]) for p in rows["prompts"]}
-        return {p["id"]: like[p["id"]] for p in prompts}
-    return {p["id"]: int(args.max_new) for p in prompts}
-
-
 def resolved(model, args):
     """Read back from what was built, not from the arguments."""
     mixers = [layer.mixer for layer in model.model.layers]
@@ -243,7 +232,7 @@ def main():
         prompts = [p for p in prompts if p["id"] in args.only.split(",")]
     files = gf.model_files(args.model)
     name = args.name or os.path.splitext(os.path.basename(args.golden))[0]
-    counts = {} if args.score else counts_of(args, prompts)
+    counts = {} if args.score else gf.counts_of(args.max_new, prompts)
     golden = gf.open_or_new(args.golden, name, os.path.basename(os.path.normpath(args.model)), files, prompts, max(counts.values(), default=0))
     given = {p["id"]: p["ids"] for p in golden["profiles"][0]["prompts"]} if args.score and golden["profiles"] else {}
     if args.score and any(p["id"] not in given for p in prompts):
