@@ -6,6 +6,7 @@
 #include "contract/arm.h"
 #include "contract/counters.h"
 #include "contract/report.h"
+#include "gates/yaml.h"
 
 enum recipe_kind { RECIPE_GATE, RECIPE_DISCRIMINATE };
 
@@ -77,6 +78,10 @@ struct recipe {
 	struct recipe_claim *claims; int n_claims;
 	double limit; char *limit_why;       /* 2, NULL */
 	char sha256[SHA256_HEX];             /* of the bytes that were read */
+
+	/* Where it was written, for complaints that need the golden or the model. */
+	char *file;
+	struct { struct mark model, golden, profile, steps, *prompts /* owned [n_prompts] */; } place;
 };
 
 /* Every message is "FILE:LINE:COLUMN: what".  {0} is valid to release. */
@@ -84,6 +89,12 @@ int recipe_load(struct recipe *r, const char *path, struct err *err);
 int recipe_load_bytes(struct recipe *r, const char *bytes, size_t size, const char *name, struct err *err);
 void recipe_release(struct recipe *r);
 int recipe_leg_find(const struct recipe *r, const char *name);   /* -1 */
+/* "FILE:LINE:COLUMN: ..." as ERR_INPUT; always -1. */
+int recipe_error(const struct recipe *r, struct mark at, struct err *err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+void recipe_drop_legs(struct recipe *r, int kept);   /* frees the legs from `kept` on */
+/* Two legs that differ in nothing (factors with their defaults, engine, host): their indices, or false. */
+bool recipe_same_legs(const struct recipe *r, int *first, int *second);
 
 /* <run>/overrides.json: {"set": {factor: value}, "legs": [name]}.  --set goes over every leg's arm, --leg leaves the
  * other legs out (with what names them in require; predictions about legs that were left out test nothing). */
