@@ -41,13 +41,19 @@ struct config {
 	bool norm_topk_prob;
 	double routed_scaling_factor;
 
-	int eos_token_id[8]; int n_eos;
+	int eos_token_id[8]; int n_eos;      /* config.json; model_open adds those of generation_config.json */
 	int bos_token_id, pad_token_id;      /* -1: none */
 };
 
-/* Reads the parsed config.json (a text_config or llm_config inside is followed).  Every size is checked
- * against overflow in the products that allocations use. */
+/* Reads the parsed config.json (a text_config or llm_config inside is followed).  A field that is absent or
+ * null has the default of section 1.1; the schedule has none.  Every size is checked against overflow in the
+ * products that allocations use.  Refused: an unknown block or activation, sliding_window, sizes that do not
+ * divide, num_hidden_layers that is not the schedule's length. */
 int config_parse(struct config *c, const json_t *json, const char *file, struct err *err);
+/* The object that describes the language model: text_config or llm_config where there is one, else `json`. */
+const json_t *config_text(const json_t *json);
+/* Adds an eos_token_id (an id or a list of ids; NULL and null add nothing) to those that are there. */
+int config_add_eos(struct config *c, const json_t *eos, const char *file, struct err *err);
 void config_release(struct config *c);
 /* The values taken, for report.model.config and `assay-engine info`.  New reference. */
 json_t *config_to_json(const struct config *c);

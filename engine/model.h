@@ -32,6 +32,7 @@ struct mamba {
 	struct linear out_proj;
 	const float *conv_weight;    /* [conv_dim, conv_kernel] */
 	const float *conv_bias;      /* [conv_dim] or NULL */
+	const float *A_log;          /* [heads] as stored */
 	const double *A;             /* [heads] = -exp(A_log), in double; backends round to fp32 */
 	const float *D, *dt_bias;    /* [heads] */
 	const float *norm;           /* [d_inner] */
@@ -65,6 +66,7 @@ struct model_file { char *name; char sha256[65]; };
 
 struct model {
 	char *dir, *name;            /* name: the directory's last component */
+	bool wrapper;                /* config.json holds the config of the language model inside */
 	struct config config;
 	struct safetensors tensors;
 	struct layer *layers;        /* owned [num_hidden_layers] */
@@ -73,21 +75,26 @@ struct model {
 	const float *norm_f;         /* [hidden_size] */
 	bool has_fp8, has_nvfp4, has_w4a4;   /* any such module, for the factor defaults */
 	bool kv_fp8_declared;        /* kv_cache_quant_algo FP8 or an 8-bit float kv_cache_scheme */
-	struct model_file *files;    /* every file that was read; sha256 filled by model_verify */
+	struct model_file *files;    /* every file of it, tokenizer.json too, by name; sha256 filled by model_verify */
 	int n_files;
 	void *arena;                 /* owned: vectors and names */
-	size_t weight_bytes;         /* stored bytes of all tensors used */
-	int64_t parameters;
+	size_t weight_bytes;         /* stored bytes of all tensors used, scales included */
+	int64_t parameters;          /* elements of all weights and biases, scales not included */
+	int n_tensors;               /* tensors used */
 };
 
 /* Opens a checkpoint directory, resolves numerics per module from config.json and hf_quant_config.json
- * (both are read and merged; contradictions and weights that contradict them are refused). */
+ * (both are read and merged; contradictions and weights that contradict them are refused).  Vectors and scales are
+ * checked for values that are not finite here, matrices in model_verify.  A tensor that no module takes is
+ * refused, unless it is one of mtp.*, an inv_freq of a rotary embedding, or a part beside the language model of
+ * a wrapper config. */
 int model_open(struct model *m, const char *dir, struct err *err);
 /* sha256 of every file and the scan for NaN, infinities, negative scales in matrices; may run in a
  * thread beside the first tokens (large checkpoints), must be done before a report is written. */
 int model_verify(struct model *m, struct err *err);
 void model_release(struct model *m);
-/* Calls fn for every linear module in file order of layers. */
+/* Calls fn for every linear module: those of each layer in order, then lm_head (tied or not) with layer -1; not
+ * the embedding. */
 void model_each_linear(struct model *m, void (*fn)(struct linear *l, int layer, void *ud), void *ud);
 /* Bytes of the matrix as stored, with scales. */
 size_t linear_bytes(const struct linear *l);

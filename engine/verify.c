@@ -1,0 +1,231 @@
+#include "model.h"
+
+#include <pthread.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "contract/file.h"
+#include "quant.h"
+
+enum { MAX_THREADS = 8 };
+static const size_t serial_below = 64 << 20;  /* bytes: starting threads is not worth it */
+
+/* ---- scans: true if the array holds a code that is not allowed ---- */
+
+/* Exponent bits all ones. */
+static bool scan16(const unsigned char *p, size_t n, uint16_t exponent)
+{
+	unsigned bad = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint16_t h;
+
+		memcpy(&h, p + 2 * i, 2);
+		bad |= (h & exponent) == exponent;
+	}
+	return bad;
+}
+
+static bool scan32(const unsigned char *p, size_t n)
+{
+	unsigned bad = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t u;
+
+		memcpy(&u, p + 4 * i, 4);
+		bad |= (u & 0x7f800000) == 0x7f800000;
+	}
+	return bad;
+}
+
+/* e4m3: NaN is 0x7f and 0xff. */
+static bool scan_e4m3(const unsigned char *p, size_t n)
+{
+	unsigned char bad = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bad |= (p[i] & 0x7f) == 0x7f;
+	return bad;
+}
+
+/* Block scales: neither sign bit (-0 is a number) nor NaN. */
+static bool scan_block_scale(const unsigned char *p, size_t n)
+{
+	unsigned char bad = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bad |= p[i] > 0x80 || p[i] == 0x7f;
+	return bad;
+}
+
+/* ---- one module ---- */
+
+static double element(const struct linear *l, size_t i)
+{
+	const unsigned char *p = l->weight;
+	uint16_t h;
+	float x;
+
+	switch (l->format) {
+	case WEIGHT_NVFP4: return e4m3_table[l->block_scale[i]];
+	case WEIGHT_FP8:   return e4m3_table[p[i]];
+	case WEIGHT_F32:   memcpy(&x, p + 4 * i, 4); return x;
+	default:           memcpy(&h, p + 2 * i, 2); return l->format == WEIGHT_BF16 ? bf16_to_float(h) : fp16_to_float(h);
+	}
+}
+
+/* The fast scan found something: says where. */
+static int complain(const struct model *m, const struct linear *l, size_t n, int columns, struct err *err)
+{
+	const char *suffix = l->format == WEIGHT_NVFP4 ? ".weight_scale" : ".weight";
+	const struct st_tensor *t;
+	char *name = xasprintf("%s%s", l->name, suffix);
+	size_t i = 0;
+
+	t = safetensors_find(&m->tensors, name);
+	while (i < n && isfinite(element(l, i)) && !(l->format == WEIGHT_NVFP4 && element(l, i) < 0))
+		i++;
+	BUG_ON(i == n);
+	err_set(err, ERR_INPUT, "%s: %s: row %zu, column %zu is %g, expected a %s number", t ? t->file : m->dir, name,
+		i / columns, i % columns, element(l, i), l->format == WEIGHT_NVFP4 ? "positive" : "finite");
+	free(name);
+	return -1;
+}
+
+static int verify_linear(const struct model *m, const struct linear *l, struct err *err)
+{
+	size_t n = (size_t)l->out * l->in;
+	bool bad = false;
+
+	switch (l->format) {
+	case WEIGHT_BF16: bad = scan16(l->weight, n, 0x7f80); break;
+	case WEIGHT_F16:  bad = scan16(l->weight, n, 0x7c00); break;
+	case WEIGHT_F32:  bad = scan32(l->weight, n); break;
+	case WEIGHT_FP8:  bad = scan_e4m3(l->weight, n); break;
+	default:
+		if (scan_block_scale(l->block_scale, n / 16))
+			return complain(m, l, n / 16, l->in / 16, err);
+	}
+	return bad ? complain(m, l, n, l->in, err) : 0;
+}
+
+/* A tied checkpoint may repeat the embedding as lm_head.weight; other values would be a second model. */
+static int verify_tied(const struct model *m, struct err *err)
+{
+	const struct st_tensor *head = safetensors_find(&m->tensors, "lm_head.weight");
+	const struct st_tensor *embed = safetensors_find(&m->tensors, "embeddings.weight");
+
+	if (!m->config.tie_word_embeddings || !head)
+		return 0;
+	if (head->dtype == embed->dtype && head->bytes == embed->bytes && !memcmp(head->data, embed->data, head->bytes))
+		return 0;
+	return err_set(err, ERR_INPUT, "%s: lm_head.weight: tie_word_embeddings is true, but it differs from embeddings.weight",
+		       head->file);
+}
+
+/* ---- the work list: files first (they are the longest items), then modules ---- */
+
+struct work {
+	struct model *m;
+	const struct linear **linears;  /* owned */
+	int n_linears;
+	atomic_int next;
+	pthread_mutex_t lock;
+	int failed;                     /* lowest item that failed, so that the message does not depend on threads */
+	struct err *err;
+};
+
+static void add_linear(struct linear *l, int layer, void *ud)
+{
+	struct work *w = ud;
+
+	(void)layer;
+	w->linears[w->n_linears++] = l;
+}
+
+static void count_linear(struct linear *l, int layer, void *ud)
+{
+	(void)l;
+	(void)layer;
+	++*(int *)ud;
+}
+
+static int verify_file(struct model *m, struct model_file *f, struct err *err)
+{
+	char *path;
+	int rc;
+
+	for (int i = 0; i < m->tensors.n_shards; i++) {
+		const struct shard *s = &m->tensors.shards[i];
+
+		if (!strcmp(s->name, f->name)) {
+			sha256_bytes(s->map, s->size, f->sha256);
+			return 0;
+		}
+	}
+	path = path_join(m->dir, f->name);
+	rc = sha256_file(path, f->sha256, err);
+	free(path);
+	return rc;
+}
+
+static int verify_item(struct work *w, int i, struct err *err)
+{
+	if (i < w->m->n_files)
+		return verify_file(w->m, &w->m->files[i], err);
+	return verify_linear(w->m, w->linears[i - w->m->n_files], err);
+}
+
+static void *verify_items(void *arg)
+{
+	struct work *w = arg;
+	int i, n = w->m->n_files + w->n_linears;
+
+	while ((i = atomic_fetch_add(&w->next, 1)) < n) {
+		struct err err = {0};
+
+		if (!verify_item(w, i, &err))
+			continue;
+		pthread_mutex_lock(&w->lock);
+		if (i < w->failed) {
+			w->failed = i;
+			*w->err = err;
+		}
+		pthread_mutex_unlock(&w->lock);
+	}
+	return NULL;
+}
+
+static int thread_count(const struct model *m)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (m->weight_bytes < serial_below || cores < 2)
+		return 1;
+	return cores < MAX_THREADS ? (int)cores : MAX_THREADS;
+}
+
+int model_verify(struct model *m, struct err *err)
+{
+	struct work w = { .m = m, .failed = INT32_MAX, .err = err };
+	pthread_t threads[MAX_THREADS];
+	int n = 1, started = 0, want = thread_count(m);
+
+	model_each_linear(m, count_linear, &n);
+	w.linears = xcalloc(n, sizeof *w.linears);
+	w.linears[w.n_linears++] = &m->embed;
+	model_each_linear(m, add_linear, &w);
+	pthread_mutex_init(&w.lock, NULL);
+	while (started < want - 1 && !pthread_create(&threads[started], NULL, verify_items, &w))
+		started++;
+	verify_items(&w);
+	for (int i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	pthread_mutex_destroy(&w.lock);
+	free(w.linears);
+	return w.failed < INT32_MAX || verify_tied(m, err) ? -1 : 0;
+}
