@@ -42,9 +42,11 @@ static void use(struct loader *ld, const struct st_tensor *t)
 static const struct st_tensor *need(struct loader *ld, const char *module, const char *suffix)
 {
 	const struct st_tensor *t = find(ld, module, suffix);
+	const struct safetensors *s = &ld->m->tensors;
 
 	if (!t)
-		err_set(ld->err, ERR_INPUT, "%s: %s%s: the tensor is missing", ld->m->dir, module, suffix);
+		err_set(ld->err, ERR_INPUT, "%s: %s%s: the tensor is missing", s->n_shards == 1 ? s->shards[0].path : ld->m->dir,
+			module, suffix);
 	else
 		use(ld, t);
 	return t;
