@@ -11,8 +11,7 @@
 
 /* ---- reading ---- */
 
-/* Line and column of a byte, both from 1; columns count characters. */
-static void position(const char *bytes, size_t at, int *line, int *column)
+void json_position(const char *bytes, size_t at, int *line, int *column)
 {
 	*line = 1;
 	*column = 1;
@@ -26,29 +25,37 @@ static void position(const char *bytes, size_t at, int *line, int *column)
 	}
 }
 
-static int syntax_error(const char *bytes, size_t size, const char *name, const json_error_t *e, struct err *err)
+/* The opening quote of the string whose closing quote is bytes[end - 1]. */
+static size_t opening_quote(const char *bytes, size_t end)
 {
-	size_t end = e->position > 0 && (size_t)e->position <= size ? (size_t)e->position : 0;
-	size_t start;
-	int line, column;
+	size_t start = end - 1;
 
-	if (json_error_code(e) != json_error_duplicate_key || end < 2)
-		return err_set(err, ERR_INPUT, "%s:%d:%d: %s", name, e->line, e->column, e->text);
-	/* jansson stands behind the key: walk back to its opening quote */
-	start = end - 1;
-	do {
+	while (start > 0) {
 		size_t escapes = 0;
 
-		while (start > 0 && bytes[--start] != '"')
-			;
+		if (bytes[--start] != '"')
+			continue;
 		while (escapes < start && bytes[start - 1 - escapes] == '\\')
 			escapes++;
 		if (escapes % 2 == 0)
 			break;
-	} while (start > 0);
-	position(bytes, start, &line, &column);
-	return err_set(err, ERR_INPUT, "%s:%d:%d: duplicate key %.*s", name, line, column,
-		       (int)(end - start < 200 ? end - start : 200), bytes + start);
+	}
+	return start;
+}
+
+int json_syntax_error(const char *bytes, size_t end, const char *name, const json_error_t *e, struct err *err)
+{
+	size_t start;
+	int line, column;
+
+	if (json_error_code(e) == json_error_duplicate_key && end >= 2) {
+		start = opening_quote(bytes, end);
+		json_position(bytes, start, &line, &column);
+		return err_set(err, ERR_INPUT, "%s:%d:%d: duplicate key %.*s", name, line, column,
+			       (int)(end - start < 200 ? end - start : 200), bytes + start);
+	}
+	json_position(bytes, end, &line, &column);
+	return err_set(err, ERR_INPUT, "%s:%d:%d: %s", name, line, column > 1 ? column - 1 : 1, e->text);
 }
 
 static bool is_space(char c)
@@ -117,7 +124,7 @@ json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool a
 	json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
 
 	if (value == NULL)
-		syntax_error(text, size, name, &e, err);
+		json_syntax_error(text, e.position > 0 ? (size_t)e.position : 0, name, &e, err);
 	free(copy);
 	return value;
 }
@@ -341,4 +348,102 @@ int json_as_number(const json_t *v, double *out, const char *file, const char *p
 	else
 		return json_expected(v, "a number", file, path, err);
 	return 0;
+}
+
+char *json_get_owned(struct jobj *o, const char *key, bool need, bool null_ok)
+{
+	const json_t *value = json_get(o, key, need);
+
+	if (value == NULL || (json_is_null(value) && null_ok))
+		return NULL;
+	if (!json_is_string(value)) {
+		wrong(o, key, value, null_ok ? "a string or null" : "a string");
+		return NULL;
+	}
+	return xstrdup(json_string_value(value));
+}
+
+int json_get_word(struct jobj *o, const char *key, bool need, const char *const *words, int def)
+{
+	const json_t *value = json_get(o, key, need);
+	const char *text = json_string_value(value);
+	char known[256], path[512];
+	size_t at = 0;
+
+	if (value == NULL)
+		return def;
+	for (int i = 0; text != NULL && words[i] != NULL; i++)
+		if (strcmp(text, words[i]) == 0)
+			return i;
+	for (int i = 0; words[i] != NULL && at < sizeof(known); i++)
+		at += (size_t)snprintf(known + at, sizeof(known) - at, "%s\"%s\"",
+				       i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ", words[i]);
+	if (text == NULL)
+		wrong(o, key, value, known);
+	else
+		err_set(o->err, ERR_INPUT, "%s: %s: expected %s, found \"%.100s\"", o->file,
+			json_path(path, sizeof(path), o->path, key), known, text);
+	return def;
+}
+
+bool json_is_sha256(const char *s)
+{
+	return strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
+}
+
+bool json_is_name(const char *s)
+{
+	static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+
+	return s[0] != '\0' && s[0] != '_' && s[0] != '-' && s[strspn(s, word)] == '\0';
+}
+
+void json_get_sha256(struct jobj *o, const char *key, bool need, bool null_ok, char hex[65])
+{
+	const json_t *value = json_get(o, key, need);
+	const char *text = json_string_value(value);
+
+	hex[0] = '\0';
+	if (value == NULL || (json_is_null(value) && null_ok))
+		return;
+	if (text != NULL && json_is_sha256(text))
+		memcpy(hex, text, 65);
+	else
+		wrong(o, key, value, null_ok ? "64 hexadecimal digits or null" : "64 hexadecimal digits");
+}
+
+int json_as_ids(const json_t *v, int32_t **ids, int *n, const char *file, const char *path, struct err *err)
+{
+	const json_t *item;
+	size_t i, size = json_array_size(v);
+
+	*ids = NULL;
+	*n = 0;
+	if (err->kind != ERR_NONE)
+		return -1;
+	if (!json_is_array(v))
+		return json_expected(v, "an array", file, path, err);
+	*ids = xcalloc(size, sizeof(**ids));
+	json_array_foreach(v, i, item) {
+		json_int_t id = json_integer_value(item);
+
+		if (!json_is_integer(item) || id < 0 || id > INT32_MAX) {
+			err_set(err, ERR_INPUT, "%s: %s[%zu]: expected a token id, found %s", file, path, i, json_says(item));
+			free(*ids);
+			*ids = NULL;
+			return -1;
+		}
+		(*ids)[i] = (int32_t)id;
+	}
+	*n = (int)size;
+	return 0;
+}
+
+json_t *json_from_ids(const int32_t *ids, int n)
+{
+	json_t *array = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(array, json_integer(ids[i]));
+	return array;
 }

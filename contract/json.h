@@ -52,6 +52,24 @@ const json_t *json_get_object(struct jobj *o, const char *key, bool need);
 int json_as_int(const json_t *v, int64_t min, int64_t *out, const char *file, const char *path, struct err *err);
 int json_as_number(const json_t *v, double *out, const char *file, const char *path, struct err *err);
 
+/* A string of its own (caller frees); null is NULL if `null_ok`, else refused. */
+char *json_get_owned(struct jobj *o, const char *key, bool need, bool null_ok);
+/* One of the words of a NULL-terminated list: its index; `def` if absent or in error. */
+int json_get_word(struct jobj *o, const char *key, bool need, const char *const *words, int def);
+/* 64 hexadecimal digits in lower case; "" if absent or null (refused unless null_ok). */
+void json_get_sha256(struct jobj *o, const char *key, bool need, bool null_ok, char hex[65]);
+bool json_is_sha256(const char *s);
+/* ^[A-Za-z0-9][A-Za-z0-9_-]*$: names of legs and profiles. */
+bool json_is_name(const char *s);
+/* An array of token ids; *ids is the caller's to free.  v may be NULL if err is set. */
+int json_as_ids(const json_t *v, int32_t **ids, int *n, const char *file, const char *path, struct err *err);
+json_t *json_from_ids(const int32_t *ids, int n);
+
+/* What jansson refused, as a message with the place; bytes [0, end) had been read. */
+int json_syntax_error(const char *bytes, size_t end, const char *name, const json_error_t *e, struct err *err);
+/* Line and column of a byte, both from 1; columns count characters. */
+void json_position(const char *bytes, size_t at, int *line, int *column);
+
 /* "PATH.key", or PATH["key"] if the key is no plain word, in buf (cut off if it does not fit); returns buf. */
 const char *json_path(char *buf, size_t size, const char *path, const char *key);
 /* "an integer", "a string", ...: for messages. */
@@ -64,9 +82,8 @@ json_t *json_number(double x);
 /* json_number rounded to `digits` significant decimal digits, so that files stay small. */
 json_t *json_number_rounded(double x, int digits);
 
-/* Containers that lie `depth` deep and deeper (0: the top) are written on one line; with JSON_INDENT. */
-#define JSON_FLAT(depth) ((size_t)(depth) << 24)
-#define JSON_FLAT_DEPTH(flags) ((int)((flags) >> 24 & 0xff))   /* 0: none */
+/* With JSON_INDENT: a container that holds no object is written on one line. */
+#define JSON_FLAT ((size_t)1 << 24)
 
 /* The text with a final newline.  flags: JSON_INDENT(n), JSON_COMPACT, JSON_SORT_KEYS of jansson, JSON_FLAT.  A
  * number is written with the fewest digits (9, 15, 16 or 17) that read back as the same double.  Caller frees. */

@@ -81,41 +81,60 @@ static void put_real(struct text *t, double x)
 	put(t, text, (size_t)n);
 }
 
-static bool is_flat(const struct text *t, int depth)
+static bool holds_object(const json_t *v)
 {
-	int flat = JSON_FLAT_DEPTH(t->flags);
+	const char *key;
+	json_t *item;
+	size_t i;
 
-	return (t->flags & JSON_MAX_INDENT) == 0 || (flat > 0 && depth >= flat);
+	json_array_foreach(v, i, item)
+		if (json_is_object(item) || holds_object(item))
+			return true;
+	json_object_foreach((json_t *)v, key, item)
+		if (json_is_object(item) || holds_object(item))
+			return true;
+	return false;
 }
 
-/* What stands between the members of a container that is `depth` deep. */
-static void put_break(struct text *t, int depth, bool first)
+/* Is this container written on one line? */
+static bool is_flat(const struct text *t, const json_t *v)
 {
-	if (!is_flat(t, depth)) {
-		put(t, "\n", 1);
-		for (size_t i = (size_t)(depth + 1) * (t->flags & JSON_MAX_INDENT); i > 0; i--)
-			put(t, " ", 1);
-	} else if (!first && !(t->flags & JSON_COMPACT)) {
+	return (t->flags & JSON_MAX_INDENT) == 0 || ((t->flags & JSON_FLAT) && !holds_object(v));
+}
+
+static void put_line(struct text *t, int depth)
+{
+	put(t, "\n", 1);
+	for (size_t i = (size_t)depth * (t->flags & JSON_MAX_INDENT); i > 0; i--)
 		put(t, " ", 1);
-	}
+}
+
+/* What stands before the i-th member of a container. */
+static void put_break(struct text *t, size_t i, bool flat, int depth)
+{
+	if (i > 0)
+		put(t, ",", 1);
+	if (!flat)
+		put_line(t, depth + 1);
+	else if (i > 0 && !(t->flags & JSON_COMPACT))
+		put(t, " ", 1);
 }
 
 static void put_value(struct text *t, const json_t *v, int depth);
 
 static void put_array(struct text *t, const json_t *v, int depth)
 {
+	bool flat = json_array_size(v) == 0 || is_flat(t, v);
 	json_t *item;
 	size_t i;
 
 	put(t, "[", 1);
 	json_array_foreach(v, i, item) {
-		if (i > 0)
-			put(t, ",", 1);
-		put_break(t, depth, i == 0);
+		put_break(t, i, flat, depth);
 		put_value(t, item, depth + 1);
 	}
-	if (json_array_size(v) > 0 && !is_flat(t, depth))
-		put_break(t, depth - 1, true);
+	if (!flat)
+		put_line(t, depth);
 	put(t, "]", 1);
 }
 
@@ -127,6 +146,7 @@ static int by_name(const void *a, const void *b)
 static void put_object(struct text *t, const json_t *v, int depth)
 {
 	size_t n = json_object_size(v), i = 0;
+	bool flat = n == 0 || is_flat(t, v);
 	const char **keys = xcalloc(n, sizeof(*keys));
 	const char *key;
 	json_t *item;
@@ -137,15 +157,13 @@ static void put_object(struct text *t, const json_t *v, int depth)
 		qsort(keys, n, sizeof(*keys), by_name);
 	put(t, "{", 1);
 	for (i = 0; i < n; i++) {
-		if (i > 0)
-			put(t, ",", 1);
-		put_break(t, depth, i == 0);
+		put_break(t, i, flat, depth);
 		put_string(t, keys[i]);
 		put(t, ": ", t->flags & JSON_COMPACT ? 1 : 2);
 		put_value(t, json_object_get(v, keys[i]), depth + 1);
 	}
-	if (n > 0 && !is_flat(t, depth))
-		put_break(t, depth - 1, true);
+	if (!flat)
+		put_line(t, depth);
 	put(t, "}", 1);
 	free(keys);
 }
@@ -173,7 +191,7 @@ char *json_text(const json_t *value, size_t flags, size_t *size)
 	struct text t = { .flags = flags };
 
 	BUG_ON(value == NULL);
-	BUG_ON(flags & ~(JSON_MAX_INDENT | JSON_COMPACT | JSON_SORT_KEYS | JSON_PRESERVE_ORDER | JSON_FLAT(0xff)));
+	BUG_ON(flags & ~(JSON_MAX_INDENT | JSON_COMPACT | JSON_SORT_KEYS | JSON_PRESERVE_ORDER | JSON_FLAT));
 	put_value(&t, value, 0);
 	put(&t, "\n", 1);
 	t.bytes[t.n] = '\0';
