@@ -1,0 +1,47 @@
+#include "backend.h"
+
+const struct backend *backend_find(int backend_value, struct err *err)
+{
+	switch (backend_value) {
+	case BACKEND_REF:
+		return &ref_backend;
+	case BACKEND_CPU:
+		return &cpu_backend;
+	case BACKEND_CUDA:
+#ifdef ASSAY_CUDA
+		return &cuda_backend;
+#else
+		err_set(err, ERR_CANNOT_RUN, "backend cuda: this build has no CUDA (make CUDA=1)");
+		return NULL;
+#endif
+	}
+	BUG("backend value %d", backend_value);
+}
+
+enum numerics linear_numerics(const struct linear *l, struct rule rule)
+{
+	switch (l->format) {
+	case WEIGHT_FP8:
+		return rule.fp8 == NUMERICS_W8A8 && l->input_scale > 0 ? NUMERICS_W8A8 : NUMERICS_W8A16;
+	case WEIGHT_NVFP4:
+		return rule.nvfp4 == NUMERICS_W4A4 && l->w4a4 && l->input_scale > 0 ? NUMERICS_W4A4 : NUMERICS_W4A16;
+	default:
+		return NUMERICS_BF16;
+	}
+}
+
+size_t dtype_size(enum dtype d)
+{
+	switch (d) {
+	case DTYPE_F64:
+		return 8;
+	case DTYPE_F32:
+		return 4;
+	case DTYPE_BF16:
+	case DTYPE_F16:
+		return 2;
+	case DTYPE_FP8:
+		return 1;
+	}
+	BUG("dtype %d", d);
+}
