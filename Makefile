@@ -31,6 +31,7 @@ engine_src   := $(filter-out engine/main.c,$(wildcard engine/*.c)) $(wildcard en
 gates_src    := $(filter-out gates/main.c,$(wildcard gates/*.c))
 contract_tests := $(wildcard contract/tests/check_*.c)
 engine_tests   := $(wildcard engine/tests/check_*.c)
+engine_support := $(filter-out engine/tests/check_%,$(wildcard engine/tests/*.c))   # shared by the engine's tests
 gates_tests    := $(wildcard gates/tests/check_*.c)
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -47,6 +48,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 
 $(BUILD)/libcontract.a: $(call obj,$(contract_src))
 $(BUILD)/libengine.a: $(call obj,$(engine_src))
+$(BUILD)/libenginetest.a: $(call obj,$(engine_support))
 $(BUILD)/libgates.a: $(call obj,$(gates_src))
 $(BUILD)/%.a:
 	@$(if $(Q),echo "  AR      $@")
@@ -61,7 +63,7 @@ $(BUILD)/assay $(BUILD)/assay-engine:
 
 $(BUILD)/contract/tests/check_%: $(BUILD)/contract/tests/check_%.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
-$(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
+$(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libenginetest.a $(BUILD)/libengine.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
 $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
