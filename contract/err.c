@@ -8,9 +8,9 @@
 
 static atomic_ulong allocations;
 
-/* Length of the well-formed UTF-8 character at s, or 0; *code gets its code point. */
-static size_t utf8_char(const unsigned char *s, uint32_t *code)
+size_t utf8_char(const char *text, uint32_t *code)
 {
+	const unsigned char *s = (const unsigned char *)text;
 	static const uint32_t lowest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
 	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
 
@@ -35,7 +35,7 @@ static bool is_control(uint32_t code)
 
 static void make_printable(char *text)
 {
-	const unsigned char *from = (const unsigned char *)text;
+	const char *from = text;
 	char *to = text;
 
 	while (*from != '\0') {

@@ -154,7 +154,7 @@ static int read_steps(struct reading *r, struct golden_row *row, const json_t *m
 	struct step s;
 	int more = -1;
 
-	if (steps_begin(&in, r->doc, marker, path, false, r->err))
+	if (steps_begin(&in, r->doc, marker, path, STEPS_GOLDEN, r->err))
 		return -1;
 	row->steps = xcalloc((size_t)row->n, sizeof(*row->steps));
 	while (in.n <= row->n && (more = steps_next(&in, &s)) > 0) {

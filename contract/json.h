@@ -77,6 +77,8 @@ const char *json_says(const json_t *v);
 /* Records "FILE: PATH: expected WHAT, found a string"; returns -1. */
 int json_expected(const json_t *found, const char *what, const char *file, const char *path, struct err *err);
 
+/* json_string with U+FFFD for every byte that is not UTF-8: what other programs wrote, file names.  New reference. */
+json_t *json_string_lossy(const char *s);
 /* A number that may be non-finite: "nan", "inf", "-inf" as formats.md says.  New reference. */
 json_t *json_number(double x);
 /* json_number rounded to `digits` significant decimal digits, so that files stay small. */

@@ -6,6 +6,29 @@
 #include <string.h>
 #include "file.h"
 
+json_t *json_string_lossy(const char *s)
+{
+	json_t *string = json_string(s);
+	uint32_t code;
+	char *text;
+	size_t n = 0;
+
+	if (string != NULL)
+		return string;
+	text = xmalloc(3 * strlen(s) + 1);
+	while (*s != '\0') {
+		size_t size = utf8_char(s, &code);
+
+		memcpy(text + n, size > 0 ? s : "\xef\xbf\xbd", size > 0 ? size : 3);
+		n += size > 0 ? size : 3;
+		s += size > 0 ? size : 1;
+	}
+	text[n] = '\0';
+	string = json_string(text);
+	free(text);
+	return string;
+}
+
 json_t *json_number(double x)
 {
 	if (isnan(x))

@@ -65,7 +65,12 @@ struct report {
 	void *arena;                        /* owned: all tops */
 };
 
+/* Reads and checks everything that section 6 and the schema promise (a step for each id, tops sorted, margin,
+ * lse and top together, `given` in mode forced only).  Whether ids are the argmax, and whether logits are finite, is
+ * for the judge to find.  {0} is valid to release. */
 int report_load(struct report *r, const char *path, struct err *err);
+int report_load_bytes(struct report *r, const char *bytes, size_t size, const char *name, struct err *err);
+/* Logits with 9 significant digits, which a float survives; 17 where effective compute is f64. */
 int report_save(const struct report *r, const char *path, struct err *err);
 void report_release(struct report *r);
 const struct report_row *report_row_find(const struct report_mode *m, const char *prompt);

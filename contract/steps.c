@@ -60,12 +60,17 @@ static bool at_steps(const struct nesting *at, const char *outer)
 	       key_is(at, 3, "prompts") && at->open[3] == '{' && key_is(at, 1, outer) && at->open[1] == '{';
 }
 
-static void add_span(struct steps_doc *d, size_t begin, size_t end)
+static bool at_trace(const struct nesting *at)
+{
+	return at->depth == 3 && key_is(at, 3, "trace") && at->open[3] == '{' && at->open[2] == '{' &&
+	       key_is(at, 1, "modes") && at->open[1] == '{';
+}
+
+static void add_span(struct steps_doc *d, size_t begin, size_t end, bool trace)
 {
 	if ((d->n & (d->n - 1)) == 0)
 		d->spans = xrealloc(d->spans, d->n ? 2 * (size_t)d->n : 1, sizeof(*d->spans));
-	d->spans[d->n].begin = begin;
-	d->spans[d->n++].end = end;
+	d->spans[d->n++] = (struct steps_span){ .begin = begin, .end = end, .trace = trace };
 }
 
 /* Fills d->spans and writes the text without them to `out`; returns its size.  Damaged text is passed on, to be
@@ -73,6 +78,7 @@ static void add_span(struct steps_doc *d, size_t begin, size_t end)
 static size_t cut(struct steps_doc *d, const char *outer, char *out)
 {
 	const char *p = d->bytes, *end = d->bytes + d->size, *from = p;
+	bool modes = strcmp(outer, "modes") == 0, trace;
 	struct nesting at = { 0 };
 	size_t n = 0;
 
@@ -87,14 +93,15 @@ static size_t cut(struct steps_doc *d, const char *outer, char *out)
 			}
 			while (p < end && is_space(*p))
 				p++;
-			if (p == end || *p != ':' || !at_steps(&at, outer))
+			trace = modes && at_trace(&at);
+			if (p == end || *p != ':' || !(trace || at_steps(&at, outer)))
 				continue;
 			for (p++; p < end && is_space(*p); p++)
 				;
 			stop = p < end && *p == '[' ? skip_array(p, end) : NULL;
 			if (stop == NULL)
 				continue;
-			add_span(d, (size_t)(p - d->bytes), (size_t)(stop - d->bytes));
+			add_span(d, (size_t)(p - d->bytes), (size_t)(stop - d->bytes), trace);
 			memcpy(out + n, from, (size_t)(p - from));
 			n += (size_t)(p - from);
 			out[n++] = '0';
@@ -136,11 +143,20 @@ int steps_open(struct steps_doc *d, const char *bytes, size_t size, const char *
 	return 0;
 }
 
+static struct steps_span *next_span(struct steps_doc *d, bool trace)
+{
+	int *next = trace ? &d->next_trace : &d->next_steps;
+
+	while (*next < d->n && d->spans[*next].trace != trace)
+		++*next;
+	return *next < d->n ? &d->spans[(*next)++] : NULL;
+}
+
 int steps_close(struct steps_doc *d, struct err *err)
 {
-	/* can only be a `steps` spelled with an escape beside a plain one */
-	if (err->kind == ERR_NONE && d->next != d->n)
-		err_set(err, ERR_INPUT, "%s: expected the key \"steps\" without escapes", d->file);
+	/* can only be a key spelled with an escape beside a plain one */
+	if (err->kind == ERR_NONE && (next_span(d, false) != NULL || next_span(d, true) != NULL))
+		err_set(err, ERR_INPUT, "%s: expected the keys \"steps\" and \"trace\" without escapes", d->file);
 	json_decref(d->json);
 	free(d->spans);
 	*d = (struct steps_doc){ 0 };
@@ -242,20 +258,32 @@ static const char *scan_number(const char *p, uint64_t *digits, int *exponent, b
 	return p;
 }
 
-static int read_id(struct steps_reader *r, int32_t *id)
+static int read_int(struct steps_reader *r, int64_t max, int64_t *n)
 {
 	const char *stop = NULL;
 	uint64_t digits;
 	int exponent;
 	bool integer;
+	char what[64];
 
-	look(r);
-	if (r->p < r->end && *r->p != '-')
+	if (look(r) != '-' && r->p < r->end)
 		stop = scan_number(r->p, &digits, &exponent, &integer);
-	if (stop == NULL || !integer || digits > INT32_MAX)
-		return fail(r, "expected an integer from 0 to 2147483647");
-	*id = (int32_t)digits;
+	if (stop == NULL || !integer || digits > (uint64_t)max) {
+		snprintf(what, sizeof(what), "expected an integer from 0 to %lld", (long long)max);
+		return fail(r, what);
+	}
+	*n = (int64_t)digits;
 	r->p = stop;
+	return 0;
+}
+
+static int read_id(struct steps_reader *r, int32_t *id)
+{
+	int64_t n = 0;
+
+	if (read_int(r, INT32_MAX, &n))
+		return -1;
+	*id = (int32_t)n;
 	return 0;
 }
 
@@ -271,7 +299,7 @@ static int read_number(struct steps_reader *r, double *x)
 	const char *start = r->p, *stop;
 	char word[8];
 
-	if (c == '"' && r->report) {
+	if (c == '"' && r->kind == STEPS_REPORT) {
 		if (read_word(r, word, sizeof(word)))
 			return -1;
 		*x = strcmp(word, "inf") == 0 ? INFINITY : strcmp(word, "-inf") == 0 ? -INFINITY : NAN;
@@ -343,6 +371,18 @@ static int read_hash(struct steps_reader *r, struct step *s)
 	return 0;
 }
 
+#define KEY_SIZE 32
+
+/* The key has been read; the message points to its start. */
+static int refuse_key(struct steps_reader *r, const char *key, bool twice)
+{
+	char what[64];
+
+	r->p -= strlen(key) + 2;
+	snprintf(what, sizeof(what), "%s key \"%s\"", twice ? "duplicate" : "unknown", key);
+	return fail(r, what);
+}
+
 enum { SEEN_ID = 1, SEEN_TOP = 2, SEEN_LSE = 4, SEEN_MARGIN = 8, SEEN_GIVEN = 16, SEEN_HASH = 32 };
 
 static int read_member(struct steps_reader *r, struct step *s, unsigned *seen)
@@ -351,22 +391,16 @@ static int read_member(struct steps_reader *r, struct step *s, unsigned *seen)
 		{ "id", SEEN_ID }, { "top", SEEN_TOP }, { "lse", SEEN_LSE },
 		{ "margin", SEEN_MARGIN }, { "given", SEEN_GIVEN }, { "logits_xxh64", SEEN_HASH },
 	};
-	const char *start;
 	unsigned bit = 0;
-	char key[16], what[48];
+	char key[KEY_SIZE];
 
-	look(r);
-	start = r->p;
 	if (read_word(r, key, sizeof(key)))
 		return -1;
-	for (int i = 0; i < (r->report ? 6 : 3); i++)
+	for (int i = 0; i < (r->kind == STEPS_REPORT ? 6 : 3); i++)
 		if (strcmp(key, keys[i].name) == 0)
 			bit = keys[i].bit;
-	if (bit == 0 || (*seen & bit)) {
-		snprintf(what, sizeof(what), "%s key \"%s\"", bit == 0 ? "unknown" : "duplicate", key);
-		r->p = start;
-		return fail(r, what);
-	}
+	if (bit == 0 || (*seen & bit))
+		return refuse_key(r, key, bit != 0);
 	*seen |= bit;
 	if (need(r, ':'))
 		return -1;
@@ -380,30 +414,37 @@ static int read_member(struct steps_reader *r, struct step *s, unsigned *seen)
 	}
 }
 
-int steps_begin(struct steps_reader *r, struct steps_doc *d, const json_t *marker, const char *path, bool report,
-		struct err *err)
+int steps_begin(struct steps_reader *r, struct steps_doc *d, const json_t *marker, const char *path,
+		enum steps_kind kind, struct err *err)
 {
-	*r = (struct steps_reader){ .doc = d, .path = path, .report = report, .err = err };
+	struct steps_span *span;
+
+	*r = (struct steps_reader){ .doc = d, .path = path, .kind = kind, .err = err };
 	if (!json_is_integer(marker))
 		return json_expected(marker, "an array", d->file, path, err);
-	if (d->next == d->n)
-		return err_set(err, ERR_INPUT, "%s: %s: expected an array, found an integer", d->file, path);
-	r->p = d->bytes + d->spans[d->next].begin + 1;
-	r->end = d->bytes + d->spans[d->next].end;
-	d->next++;
+	span = next_span(d, kind == STEPS_TRACE);
+	if (span == NULL)
+		return json_expected(marker, "an array", d->file, path, err);
+	r->p = d->bytes + span->begin + 1;
+	r->end = d->bytes + span->end;
 	return 0;
+}
+
+/* To the next item: 1 behind its opening brace, 0 behind the end of the array. */
+static int next_item(struct steps_reader *r)
+{
+	if (r->n == 0 ? take(r, ']') : !take(r, ','))
+		return r->n == 0 ? 0 : need(r, ']');
+	return need(r, '{') ? -1 : 1;
 }
 
 int steps_next(struct steps_reader *r, struct step *s)
 {
 	unsigned seen = 0;
+	int more = next_item(r);
 
-	if (r->n == 0 && take(r, ']'))
-		return 0;
-	if (r->n > 0 && !take(r, ','))
-		return need(r, ']');
-	if (need(r, '{'))
-		return -1;
+	if (more <= 0)
+		return more;
 	s->n_top = 0;
 	s->has_lse = s->has_margin = s->has_given = s->has_hash = false;
 	if (look(r) != '}') {
@@ -416,6 +457,50 @@ int steps_next(struct steps_reader *r, struct step *s)
 		return -1;
 	r->n++;
 	return seen & SEEN_ID ? 1 : steps_refuse(r, "the key \"id\" is missing");
+}
+
+int steps_next_trace(struct steps_reader *r, struct report_trace *row)
+{
+	static const char *const head[] = { "step", "T", "nd", "np" };
+	int64_t *const to[] = { &row->step, &row->T, &row->nd, &row->np };
+	int more = next_item(r), next = 0;
+	char key[KEY_SIZE];
+
+	if (more <= 0)
+		return more;
+	row->step = row->T = row->nd = row->np = -1;
+	for (int c = 0; c < N_COUNTERS; c++)
+		row->counters.n[c] = COUNTER_ABSENT;
+	if (look(r) != '}') {
+		do {
+			int64_t *n = NULL;
+
+			if (read_word(r, key, sizeof(key)))
+				return -1;
+			for (int i = 0; i < 4; i++)
+				if (strcmp(key, head[i]) == 0)
+					n = to[i];
+			if (n == NULL) {
+				/* mostly they come in the order of the table */
+				int c = strcmp(key, counter_name(next)) == 0 ? next : counter_find(key);
+
+				if (c < 0)
+					return refuse_key(r, key, false);
+				n = &row->counters.n[c];
+				next = (c + 1) % N_COUNTERS;
+			}
+			if (*n >= 0)
+				return refuse_key(r, key, true);
+			if (need(r, ':') || read_int(r, INT64_MAX, n))
+				return -1;
+		} while (take(r, ','));
+	}
+	if (need(r, '}'))
+		return -1;
+	r->n++;
+	if (row->step < 0 || row->T < 0 || row->nd < 0 || row->np < 0)
+		return steps_refuse(r, "expected step, T, nd and np, found fewer");
+	return 1;
 }
 
 /* ---- the arena of tops ---- */
