@@ -75,11 +75,26 @@ tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tes
 test: $(tests) all
 	$(Q)status=0; for t in $(tests); do echo "== $$t"; $$t || status=1; done; exit $$status
 
-# The flags are a stamp: when they change, everything is built again; version.h carries them into the binary.
+# The flags are a stamp: when they change, everything is built again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(CUDA) ARCH=$(ARCH)' | cmp -s - $@ || \
 	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(CUDA) ARCH=$(ARCH)' > $@
+
+# Which build this is.  Outside its own repository the revision is unknown.
+VERSION := 0.1.0
+$(BUILD)/version_info.h: $(BUILD)/flags FORCE
+	@git=unknown dirty=-1; \
+	if [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ]; then \
+		git=$$(git rev-parse HEAD) && dirty=0; \
+		[ -z "$$(git status --porcelain --untracked-files=no)" ] || dirty=1; \
+	fi; \
+	{ echo '#define ASSAY_VERSION "$(VERSION)"'; echo "#define ASSAY_GIT \"$$git\""; echo "#define ASSAY_DIRTY $$dirty"; \
+	  sed 's/[\\"]/\\&/g; s/.*/#define ASSAY_FLAGS "&"/' $(BUILD)/flags; } > $@.new; \
+	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(BUILD)/contract/version.o: $(BUILD)/version_info.h
+$(BUILD)/contract/schemas.o: $(wildcard contract/schemas/*.json)
+
 .PHONY: FORCE clean
 FORCE:
 clean:
