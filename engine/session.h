@@ -3,34 +3,40 @@
 #define ASSAY_ENGINE_SESSION_H
 
 #include "backend.h"
+#include "forward.h"
 #include "state.h"
-
-struct forward;  /* forward.h: buffers and per-layer plan */
 
 struct session {
 	struct model *model;             /* borrowed */
 	struct arm arm;                  /* resolved: no factor is unset */
 	struct arm_at_list at;           /* owned */
 	struct arm *layer_arm;           /* owned [layers]: arm with `at` applied */
-	struct counters counters;        /* running totals since the last session_take_counters */
+	struct counters counters;        /* since the last session_take_counters */
 	struct state_pool pool;
-	struct forward *forward;         /* owned */
+	struct forward forward;
+	struct limits limits;
 	int *length;                     /* owned [slots]: tokens each slot has seen */
+	int32_t *pos;                    /* owned [slots]: positions of a decode step */
+	unsigned long allocs;            /* xalloc_count when the counters were last taken */
 };
 
 /* Resolves the factors that were left unset against model and machine, and refuses values that the model or
  * build cannot honour (ERR_INPUT: no module takes the value, f64 off ref, ...; ERR_CANNOT_RUN: not built, no device). */
 int arm_resolve(struct arm *arm, const struct arm_at_list *at, const struct model *m, struct err *err);
 
+/* `limits`: the longest prefill piece, the slots, the longest sequence.  `arm` must be resolved.  Under slots: dirty
+ * every slot serves a request first, which leaves no trace in the counters. */
 int session_open(struct session *s, struct model *m, const struct arm *arm, const struct arm_at_list *at,
-		 int slots, int max_len, struct err *err);
-void session_release(struct session *s);
+		 const struct limits *limits, struct err *err);
+void session_release(struct session *s);     /* {0} is valid */
 
 /* Clears a slot for a new request (counted). */
 void session_reset(struct session *s, int slot);
-/* Feeds n tokens to a slot as one prefill step; the logits of the last go to *out if it is not NULL. */
+/* Feeds n tokens to a slot as one prefill step; the logits of the last go to *out if it is not NULL, with the rank
+ * of `given` if that is >= 0. */
 void session_prefill(struct session *s, struct logits_row *out, int slot, const int32_t *ids, int n, int32_t given);
-/* One decode step: token ids[i] to slots[i]; a row of logits each.  given[i] >= 0 asks for that id's rank. */
+/* One decode step: token ids[i] to slots[i]; a row of logits each.  ids == NULL: each slot's own last choice, in the
+ * order of the previous step.  given[i] >= 0 asks for that id's rank; NULL: none. */
 void session_step(struct session *s, struct logits_row *out, const int32_t *slots, const int32_t *ids, int n,
 		  const int32_t *given);
 /* Counts since the last call: one trace row. */

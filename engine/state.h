@@ -25,14 +25,16 @@ struct state_pool {
 	struct state_view gathered[N_STATES];  /* owned, in backend memory: `slots` rows of the largest layer */
 	struct state_view host[N_STATES];      /* owned, in host memory: the same rows for a block that runs on ref */
 	int32_t *rows;                     /* owned, in host memory: 0, 1, 2, ...: the slots of a gathered copy */
-	int32_t *dev_rows;                 /* owned, the same in backend memory */
 	int slots, max_len, n_layers;
 	size_t bytes;                      /* of the pool proper */
 };
 
+/* `gathered`, `host`: room for gathered rows in backend memory, and for the same in host memory. */
+struct state_needs { int slots, max_len; bool gathered, host; };
+
 /* dtypes follow each layer's arm.  {0} is valid to release. */
 void state_open(struct state_pool *p, const struct backend *backend, struct device *dev, const struct model *m,
-		const struct arm *layer_arm, int slots, int max_len, struct counters *counters);
+		const struct arm *layer_arm, const struct state_needs *needs, struct counters *counters);
 void state_release(struct state_pool *p);
 /* Zeros every array of a slot; counted once. */
 void state_reset(struct state_pool *p, int slot);
