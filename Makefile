@@ -19,6 +19,9 @@ TESTLIBS := check
 
 # No -march here: what a CPU feature needs is compiled per file (engine/cpu) and chosen at run time.
 CPPFLAGS := -I. -I$(BUILD) -D_GNU_SOURCE
+ifeq ($(wildcard engine/cpu/backend.c),)
+CPPFLAGS += -DASSAY_NO_CPU
+endif
 CFLAGS   := -std=c11 -g $(OPT) -ffp-contract=off -fno-math-errno -pthread $(WARN) $(SANITIZE)
 LDFLAGS  := -pthread $(SANITIZE)
 

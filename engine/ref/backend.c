@@ -270,6 +270,7 @@ const struct backend ref_backend = {
 	.combine = ref_combine,
 	.head = ref_head,
 	.logits = ref_logits,
+	.logits_all = ref_logits_all,
 	.state_clear = ref_state_clear,
 	.gather = ref_gather,
 	.scatter = ref_scatter,

@@ -178,3 +178,8 @@ void ref_logits(struct device *dev, struct logits_row *out, int rows)
 {
 	memcpy(out, dev->result, rows * sizeof(*out));
 }
+
+void ref_logits_all(struct device *dev, double *out, int row)
+{
+	memcpy(out, dev->logits + (size_t)row * dev->config->vocab_size, dev->config->vocab_size * sizeof(*out));
+}

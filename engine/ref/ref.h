@@ -77,5 +77,6 @@ void ref_combine(struct device *dev, void *y, const void *x, int T, int n);
 void ref_head(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
 	      const int32_t *given, bool head_bf16, int rows);
 void ref_logits(struct device *dev, struct logits_row *out, int rows);
+void ref_logits_all(struct device *dev, double *out, int row);
 
 #endif

@@ -1,0 +1,80 @@
+/* ref on every tiny checkpoint against numbers that the reference program computed in float64. */
+#include <check.h>
+#include <stdlib.h>
+#include "tiny.h"
+
+static const char *const paths[] = {
+	"mamba.prefill=chunk,mamba.decode=step", "mamba.prefill=chunk,mamba.decode=chunk",
+	"mamba.prefill=step,mamba.decode=step", "mamba.prefill=step,mamba.decode=chunk",
+	"place.mamba=host,place.attn=host,place.moe=host,place.mlp=host",
+};
+enum { N_PATHS = sizeof(paths) / sizeof(*paths) };
+
+static void run(int i, const char *compute, const struct tiny_check *check)
+{
+	int n;
+	const struct tiny_case *c = &tiny_cases(&n)[i / N_PATHS];
+	struct arm arm = tiny_arm(paths[i % N_PATHS]), more = tiny_arm(compute);
+
+	arm_overlay(&arm, &more);
+	tiny_run(c, &arm, check);
+}
+
+/* expected.json holds ten digits of logits up to about 15. */
+START_TEST(test_f64)
+{
+	run(_i, "backend=ref,compute=f64", &(struct tiny_check){ .bound = 1e-8, .states = true });
+}
+END_TEST
+
+/* With quantised activations one other order of sums moves a code by a whole step, so fp32 is compared where only
+ * weights are quantised; the ops themselves are compared in check_ops. */
+START_TEST(test_fp32)
+{
+	int n;
+
+	if (tiny_weight_only(&tiny_cases(&n)[_i / N_PATHS]))
+		run(_i, "backend=ref,compute=fp32", &(struct tiny_check){ .bound = 1e-6 });
+}
+END_TEST
+
+/* Pieces of n tokens, on and off the chunk boundaries (chunk_size is 8). */
+START_TEST(test_split)
+{
+	static const int pieces[] = { 1, 3, 8, 13 };
+
+	for (size_t i = 0; i < sizeof(pieces) / sizeof(*pieces); i++)
+		run(_i, "backend=ref,compute=f64",
+		    &(struct tiny_check){ .bound = 1e-8, .states = true, .prefill_chunk = pieces[i] });
+}
+END_TEST
+
+/* Every fixture directory must hold numbers, or tests would vanish with them. */
+START_TEST(test_all_there)
+{
+	int n;
+
+	tiny_cases(&n);
+	ck_assert_int_ge(n, 25);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("tiny checkpoints on ref");
+	TCase *c = tcase_create("expected.json");
+	SRunner *runner = srunner_create(s);
+	int n, failed;
+
+	tiny_cases(&n);
+	tcase_set_timeout(c, 60);
+	tcase_add_loop_test(c, test_f64, 0, n * N_PATHS);
+	tcase_add_loop_test(c, test_fp32, 0, n * N_PATHS);
+	tcase_add_loop_test(c, test_split, 0, n * N_PATHS);
+	tcase_add_test(c, test_all_there);
+	suite_add_tcase(s, c);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
