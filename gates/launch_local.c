@@ -1,0 +1,153 @@
+/* A leg as a child process on this machine: the built assay-engine, or a foreign program that reads a request on
+ * stdin and prints its report on stdout. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "contract/file.h"
+#include "leg.h"
+#include "proc.h"
+
+/* No leg may fill the disk; a report of 1,000 prompts of 512 steps has about 0.6 GB. */
+#define MAX_FILE_BYTES (4LL << 30)
+#define TICK_S 0.1
+
+/* ---- argv ---- */
+
+static void add(struct leg_exit *e, const char *word)
+{
+	e->argv = xrealloc(e->argv, (size_t)e->argc + 2, sizeof(*e->argv));
+	e->argv[e->argc++] = xstrdup(word);
+	e->argv[e->argc] = NULL;
+}
+
+static void add_pair(struct leg_exit *e, const char *option, const char *value)
+{
+	add(e, option);
+	add(e, value);
+}
+
+/* "k=v,k=v" of what is set; NULL if nothing is.  The caller frees. */
+static char *arm_words(const struct arm *arm)
+{
+	char *words = NULL, value[64];
+
+	for (int f = 0; f < N_FACTORS; f++) {
+		if (arm->value[f] == ARM_UNSET)
+			continue;
+		char *longer = xasprintf("%s%s%s=%s", words ? words : "", words ? "," : "", factor_name((enum factor)f),
+					 arm_text(arm, (enum factor)f, value, sizeof(value)));
+
+		free(words);
+		words = longer;
+	}
+	return words;
+}
+
+static void add_arm(struct leg_exit *e, const struct recipe_leg *leg)
+{
+	char *words = arm_words(&leg->arm);
+
+	if (words)
+		add_pair(e, "--arm", words);
+	free(words);
+	for (int i = 0; i < leg->at.n; i++) {
+		words = arm_words(&leg->at.item[i].arm);
+		char *at = xasprintf("%s:%s", leg->at.item[i].layers, words ? words : "");
+
+		add_pair(e, "--at", at);
+		free(at);
+		free(words);
+	}
+}
+
+static void add_prompts(struct leg_exit *e, const struct recipe *r)
+{
+	char *ids = NULL;
+
+	for (int i = 0; i < r->n_prompts; i++) {
+		char *longer = xasprintf("%s%s%s", ids ? ids : "", ids ? "," : "", r->prompts[i]);
+
+		free(ids);
+		ids = longer;
+	}
+	if (ids)
+		add_pair(e, "--only", ids);
+	free(ids);
+}
+
+static void engine_argv(const struct leg_task *task, struct leg_exit *e)
+{
+	const struct recipe *r = task->recipe;
+	char steps[16];
+
+	snprintf(steps, sizeof(steps), "%d", r->max_steps);
+	add(e, task->engine);
+	add(e, "run");
+	add_pair(e, "--leg", task->leg->name);
+	add_pair(e, "--model", task->model_dir);
+	add_pair(e, "--golden", task->golden_path);
+	add_pair(e, "--profile", r->profile);
+	add_prompts(e, r);
+	add_arm(e, task->leg);
+	add_pair(e, "--steps", steps);
+	add_pair(e, "--mode", !r->modes[MODE_FORCED] ? "free" : !r->modes[MODE_FREE] ? "forced" : "free,forced");
+	add_pair(e, "--report", task->report_path);
+	if (task->trace)
+		add(e, "--trace");
+}
+
+/* ---- run ---- */
+
+static bool local_serves(const struct recipe_leg *leg)
+{
+	return !leg->host && leg->engine != ENGINE_OPENAI;
+}
+
+/* What a foreign engine printed is its report, whatever it is: the judge says what is wrong with it. */
+static void take_report(const struct leg_task *task, struct leg_exit *e)
+{
+	struct err err = {0};
+	size_t size = 0;
+	char *bytes = file_read(task->out_path, MAX_FILE_BYTES, &size, &err);
+
+	if (bytes && size && file_write(task->report_path, bytes, size, &err) == 0) {
+		free(bytes);
+		return;
+	}
+	free(bytes);
+	if (err.kind)
+		leg_refuse(e, 1, "the report cannot be kept: %s", err.text);
+}
+
+static int local_run(const struct leg_task *task, struct leg_exit *e)
+{
+	struct proc p = {.out_path = task->out_path, .err_path = task->err_path, .timeout_s = task->timeout_s,
+			 .max_file_bytes = MAX_FILE_BYTES, .tick = task->tick, .ud = task->ud, .tick_s = TICK_S};
+	bool foreign = task->leg->engine == ENGINE_ARGV;
+	struct proc_end end;
+	struct err err = {0};
+	char *request = NULL;
+
+	if (foreign) {
+		for (int i = 0; i < task->leg->argc; i++)
+			add(e, task->leg->argv[i]);
+		p.input = request = leg_request(task, &p.input_size);
+	} else {
+		engine_argv(task, e);
+	}
+	p.argv = e->argv;
+	if (proc_run(&p, &end, &err)) {
+		leg_refuse(e, PROC_NOT_STARTED, "%s", err.text);
+	} else {
+		e->exit_code = end.exit_code;
+		e->timed_out = end.timed_out;
+		if (end.signal)
+			proc_signal_name(end.signal, e->signal, sizeof(e->signal));
+		if (foreign && end.exit_code == 0 && !end.interrupted && !end.timed_out)
+			take_report(task, e);
+	}
+	free(request);
+	return end.interrupted;
+}
+
+const struct launcher launch_local = {.name = "local", .serves = local_serves, .run = local_run};

@@ -1,0 +1,49 @@
+/* What a person reads.  Everything comes from the verdict document; the question and what the hypotheses say
+ * come from the recipe.yaml beside it, and are left out where there is none. */
+#ifndef ASSAY_GATES_SHOW_H
+#define ASSAY_GATES_SHOW_H
+
+#include <jansson.h>
+#include "term.h"
+
+#define SHOW_FIRST 40                /* lines that hold the answer */
+
+struct show_options {
+	const char *run_dir;         /* NULL: not known */
+	bool quiet;                  /* a line per leg and the verdict */
+	bool prompts;                /* also every prompt's row of every leg, with ids and texts */
+};
+
+/* The table of docs/formats.md, section 7: the first SHOW_FIRST lines are the answer. */
+void show_verdict(struct term *t, const json_t *verdict, const struct show_options *o);
+/* The design of an experiment: legs against factors, what each pair separates, what is aliased, the next leg.
+ * `explained` holds design, next_legs and maybe claims and pairs, as in a verdict. */
+void show_design(struct term *t, const json_t *explained);
+
+/* ---- parts, for the files that print ---- */
+
+/* A member down a path: show_get(v, "noise", "distance", NULL).  NULL where it ends early or is null. */
+const json_t *show_get(const json_t *value, ...) __attribute__((sentinel));
+const char *show_string(const json_t *value);                    /* "" if it is none */
+/* A number as text, "-" if it is null: significant digits as %.*g, non-finite by name. */
+const char *show_number(const json_t *value, int digits, char *buf, size_t size);
+/* "next leg: ..." lines */
+void show_next_legs(struct term *t, const json_t *next_legs, int most);
+/* "aliased: ..." and "separable: ..." lines */
+void show_separable(struct term *t, const json_t *design);
+
+/* Flips that several legs or both modes have in common, as one: same prompt, step and tokens. */
+struct flip_group {
+	const json_t *flip;          /* the first of them */
+	bool free;                   /* it is the first fork of a free row, not only a flip under teacher forcing */
+	const char *legs[32]; int n_legs;
+	double margin;               /* the largest of the legs' own; NaN: not measured */
+	const char *adjudication;    /* the worst */
+};
+/* Free forks first; of these what is worse than a near tie, then by prompt and step.  The caller frees. */
+struct flip_group *show_group_flips(const json_t *legs, int *n);
+/* Appends rows to a table of SHOW_FLIP_COLUMNS: `of` names what they are in the head (NULL: no head). */
+#define SHOW_FLIP_COLUMNS 8
+void show_flip_rows(struct table *table, const char *of, const struct flip_group *groups, int n, int n_legs);
+
+#endif

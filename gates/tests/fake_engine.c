@@ -1,0 +1,160 @@
+/* An engine that behaves as its leg is named; the runner's tests run it instead of assay-engine.
+ *
+ *   fake_engine run ... --leg NAME --model CASE --report R    copies CASE/legs/step.json as the leg's report, unless NAME
+ *                                                             begins with one of the words below
+ *   fake_engine foreign CASE      reads a request on stdin, repeats it on stderr, prints CASE/legs/step.json
+ *   fake_engine sign NAME         foreign, and copies nothing: prints NAME alone (no report)
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include "contract/arm.h"
+#include "contract/file.h"
+
+static const char *leg, *model, *report, *arm_text_given;
+
+static bool leg_is(const char *word)
+{
+	return strncmp(leg, word, strlen(word)) == 0;
+}
+
+static int complain(const char *text)
+{
+	fprintf(stderr, "assay-engine: %s\n", text);
+	return 1;
+}
+
+/* The report says that it did what it was asked. */
+static void set_factors(json_t *canned)
+{
+	struct arm arm;
+	struct err err = {0};
+	json_t *asked;
+	const char *name;
+	json_t *value;
+
+	arm_init(&arm);
+	if (arm_text_given)
+		arm_parse(&arm, arm_text_given, &err);
+	asked = arm_to_json(&arm, &(struct arm_at_list){0});
+	json_object_foreach(asked, name, value)
+		if (!json_is_null(value)) {
+			json_object_set(json_object_get(canned, "requested"), name, value);
+			json_object_set(json_object_get(canned, "effective"), name, value);
+		}
+	json_decref(asked);
+}
+
+/* The canned report, under the name of this leg. */
+static int write_report(const char *dir, const char *name, const char *to)
+{
+	char *from = xasprintf("%s/legs/step.json", dir);
+	json_t *canned = json_load_file(from, 0, NULL);
+	int failed;
+
+	free(from);
+	if (!canned)
+		return complain("no canned report");
+	json_object_set_new(canned, "leg", json_string(name));
+	set_factors(canned);
+	failed = to ? json_dump_file(canned, to, JSON_COMPACT) : json_dumpf(canned, stdout, JSON_COMPACT);
+	json_decref(canned);
+	return failed ? complain("the report cannot be written") : 0;
+}
+
+static int fill_disk(void)
+{
+	struct rlimit small = {1000, 1000};
+	char *bytes = calloc(1, 100000);
+	struct err err = {0};
+
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &small);
+	if (file_write(report, bytes, 100000, &err) == 0)
+		return 0;
+	return complain(err.text);
+}
+
+static void trace(int steps)
+{
+	const struct timespec pause_between = {0, 20000000};
+
+	for (int i = 0; i < steps; i++) {
+		fprintf(stderr, "ARM step T=1 nd=1 np=0 state_update_rows=23 chunk_scan_calls=0\n");
+		nanosleep(&pause_between, NULL);
+	}
+}
+
+static int misbehave(void)
+{
+	FILE *f;
+
+	if (leg_is("killed"))
+		raise(SIGKILL);
+	if (leg_is("hanging")) {
+		fprintf(stderr, "loading\n");
+		for (;;)
+			pause();
+	}
+	if (leg_is("silent"))
+		return 0;
+	if (leg_is("garbage")) {
+		f = fopen(report, "w");
+		fprintf(f, "{\"schema\": \"assay/report/1\", \"leg\": ");
+		return fclose(f);
+	}
+	if (leg_is("full"))
+		return fill_disk();
+	if (leg_is("cannot")) {
+		complain("backend=cuda: this build has no CUDA");
+		return 77;
+	}
+	if (leg_is("wordy")) {
+		for (int i = 0; i < 100; i++)
+			fprintf(stderr, "line %d\x1b[31m\xff\n", i);
+		trace(30);
+		return 1;
+	}
+	return -1;
+}
+
+static int foreign(const char *dir)
+{
+	json_t *request = json_loadf(stdin, 0, NULL);
+	const char *name = json_string_value(json_object_get(request, "leg"));
+
+	if (!name)
+		return complain("no request");
+	json_dumpf(request, stderr, JSON_COMPACT);
+	fputc('\n', stderr);
+	return write_report(dir, name, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[1], "foreign") == 0)
+		return foreign(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "sign") == 0)
+		return puts(argv[2]) < 0;
+	for (int i = 2; i + 1 < argc; i++) {
+		if (strcmp(argv[i], "--leg") == 0)
+			leg = argv[i + 1];
+		if (strcmp(argv[i], "--arm") == 0)
+			arm_text_given = argv[i + 1];
+		if (strcmp(argv[i], "--model") == 0)
+			model = argv[i + 1];
+		if (strcmp(argv[i], "--report") == 0)
+			report = argv[i + 1];
+	}
+	if (!leg || !model || !report)
+		return complain("usage") + 1;
+	int code = misbehave();
+
+	return code >= 0 ? code : write_report(model, leg, report);
+}
