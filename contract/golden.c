@@ -335,10 +335,10 @@ int golden_load(struct golden *g, const char *path, struct err *err)
 
 /* ---- writing ---- */
 
-static void set_string(json_t *object, const char *key, const char *value)
+static void put_string(json_t *object, const char *key, const char *value)
 {
 	if (value != NULL && value[0] != '\0')
-		json_object_set_new(object, key, json_string(value));
+		json_put(object, key, json_string(value));
 }
 
 static json_t *steps_to_json(const struct golden_row *row)
@@ -347,78 +347,107 @@ static json_t *steps_to_json(const struct golden_row *row)
 
 	for (int i = 0; i < row->n; i++) {
 		const struct golden_step *s = &row->steps[i];
-		json_t *step = json_pack("{s:i}", "id", s->id), *top = json_array();
+		json_t *step = json_object(), *top = json_array();
 
-		for (int j = 0; j < s->n_top; j++)
-			json_array_append_new(top, json_pack("[i,o]", s->top[j].id, json_number(s->top[j].value)));
+		json_put(step, "id", json_integer(s->id));
+		for (int j = 0; j < s->n_top; j++) {
+			json_t *pair = json_array();
+
+			json_array_append_new(pair, json_integer(s->top[j].id));
+			json_array_append_new(pair, json_number(s->top[j].value));
+			json_array_append_new(top, pair);
+		}
 		if (s->n_top > 0)
-			json_object_set(step, "top", top);
+			json_put(step, "top", json_incref(top));
 		json_decref(top);
 		if (s->has_lse)
-			json_object_set_new(step, "lse", json_number(s->lse));
+			json_put(step, "lse", json_number(s->lse));
 		json_array_append_new(steps, step);
 	}
 	return steps;
 }
 
+static json_t *row_to_json(const struct golden *g, const struct golden_row *row)
+{
+	json_t *out = json_object();
+
+	json_put(out, "id", json_string(g->prompts[row->prompt].id));
+	json_put(out, "ids", json_from_ids(row->ids, row->n));
+	if (row->text != NULL)
+		json_put(out, "text", json_string(row->text));
+	if (row->steps != NULL)
+		json_put(out, "steps", steps_to_json(row));
+	return out;
+}
+
 static json_t *profile_to_json(const struct golden *g, const struct golden_profile *p)
 {
-	json_t *engine = json_pack("{s:s, s:s}", "name", p->engine, "version", p->engine_version);
-	json_t *out = json_pack("{s:s, s:o}", "name", p->name, "engine", engine), *rows = json_array();
+	json_t *engine = json_object(), *out = json_object(), *rows = json_array();
 
+	json_put(engine, "name", json_string(p->engine));
+	json_put(engine, "version", json_string(p->engine_version));
 	if (p->engine_config != NULL)
-		json_object_set(engine, "config", p->engine_config);
-	set_string(out, "device", p->device);
-	set_string(out, "logits_dtype", p->logits_dtype);
-	set_string(out, "captured", p->captured);
-	set_string(out, "command", p->command);
+		json_put(engine, "config", json_incref(p->engine_config));
+	json_put(out, "name", json_string(p->name));
+	json_put(out, "engine", engine);
+	put_string(out, "device", p->device);
+	put_string(out, "logits_dtype", p->logits_dtype);
+	put_string(out, "captured", p->captured);
+	put_string(out, "command", p->command);
 	if (p->repeats > 0)
-		json_object_set_new(out, "repeats", json_integer(p->repeats));
+		json_put(out, "repeats", json_integer(p->repeats));
 	if (p->repeats_agree >= 0)
-		json_object_set_new(out, "repeats_agree", json_boolean(p->repeats_agree));
-	set_string(out, "mode", modes[p->mode]);
-	for (int i = 0; i < p->n_rows; i++) {
-		const struct golden_row *r = &p->rows[i];
-		json_t *row = json_pack("{s:s, s:o}", "id", g->prompts[r->prompt].id, "ids", json_from_ids(r->ids, r->n));
+		json_put(out, "repeats_agree", json_boolean(p->repeats_agree));
+	json_put(out, "mode", json_string(modes[p->mode]));
+	for (int i = 0; i < p->n_rows; i++)
+		json_array_append_new(rows, row_to_json(g, &p->rows[i]));
+	json_put(out, "prompts", rows);
+	return out;
+}
 
-		if (r->text != NULL)
-			json_object_set_new(row, "text", json_string(r->text));
-		if (r->steps != NULL)
-			json_object_set_new(row, "steps", steps_to_json(r));
-		json_array_append_new(rows, row);
-	}
-	json_object_set_new(out, "prompts", rows);
+static json_t *model_to_json(const struct golden *g)
+{
+	json_t *out = json_object(), *files = json_object();
+
+	for (int i = 0; i < g->n_files; i++)
+		json_put(files, g->files[i].name, json_string(g->files[i].sha256));
+	json_put(out, "name", json_string(g->model));
+	json_put(out, "files", files);
+	put_string(out, "revision", g->model_revision);
+	return out;
+}
+
+static json_t *prompt_to_json(const struct golden_prompt *p)
+{
+	json_t *out = json_object();
+
+	json_put(out, "id", json_string(p->id));
+	if (p->text != NULL)
+		json_put(out, "text", json_string(p->text));
+	json_put(out, "ids", json_from_ids(p->ids, p->n));
 	return out;
 }
 
 static json_t *golden_to_json(const struct golden *g)
 {
-	json_t *files = json_object(), *model = json_pack("{s:s, s:o}", "name", g->model, "files", files);
-	json_t *sampling = json_pack("{s:i}", "temperature", 0), *prompts = json_array(), *profiles = json_array();
-	json_t *out = json_pack("{s:s, s:s, s:o}", "schema", "assay/golden/1", "name", g->name, "model", model);
+	json_t *out = json_object(), *sampling = json_object(), *prompts = json_array(), *profiles = json_array();
 
-	for (int i = 0; i < g->n_files; i++)
-		json_object_set_new(files, g->files[i].name, json_string(g->files[i].sha256));
-	set_string(model, "revision", g->model_revision);
-	set_string(out, "tokenizer_sha256", g->tokenizer_sha256);
+	json_put(sampling, "temperature", json_integer(0));
 	if (g->max_tokens >= 0)
-		json_object_set_new(sampling, "max_tokens", json_integer(g->max_tokens));
+		json_put(sampling, "max_tokens", json_integer(g->max_tokens));
 	if (g->ignore_eos >= 0)
-		json_object_set_new(sampling, "ignore_eos", json_boolean(g->ignore_eos));
-	json_object_set_new(out, "sampling", sampling);
-	for (int i = 0; i < g->n_prompts; i++) {
-		const struct golden_prompt *p = &g->prompts[i];
-		json_t *prompt = json_pack("{s:s}", "id", p->id);
-
-		if (p->text != NULL)
-			json_object_set_new(prompt, "text", json_string(p->text));
-		json_object_set_new(prompt, "ids", json_from_ids(p->ids, p->n));
-		json_array_append_new(prompts, prompt);
-	}
-	json_object_set_new(out, "prompts", prompts);
+		json_put(sampling, "ignore_eos", json_boolean(g->ignore_eos));
+	for (int i = 0; i < g->n_prompts; i++)
+		json_array_append_new(prompts, prompt_to_json(&g->prompts[i]));
 	for (int i = 0; i < g->n_profiles; i++)
 		json_array_append_new(profiles, profile_to_json(g, &g->profiles[i]));
-	json_object_set_new(out, "profiles", profiles);
+	json_put(out, "schema", json_string("assay/golden/1"));
+	json_put(out, "name", json_string(g->name));
+	json_put(out, "model", model_to_json(g));
+	put_string(out, "tokenizer_sha256", g->tokenizer_sha256);
+	json_put(out, "sampling", sampling);
+	json_put(out, "prompts", prompts);
+	json_put(out, "profiles", profiles);
 	return out;
 }
 

@@ -6,6 +6,12 @@
 #include <string.h>
 #include "file.h"
 
+void json_put(json_t *object, const char *key, json_t *value)
+{
+	if (value == NULL || json_object_set_new(object, key, value) != 0)
+		BUG("no value for \"%s\"", key);
+}
+
 json_t *json_string_lossy(const char *s)
 {
 	json_t *string = json_string(s);
@@ -13,7 +19,7 @@ json_t *json_string_lossy(const char *s)
 	char *text;
 	size_t n = 0;
 
-	if (string != NULL)
+	if (string != NULL || s == NULL)
 		return string;
 	text = xmalloc(3 * strlen(s) + 1);
 	while (*s != '\0') {

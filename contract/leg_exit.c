@@ -100,13 +100,19 @@ static json_t *strings_to_json(char *const *strings, int n)
 
 int leg_exit_save(const struct leg_exit *e, const char *path, struct err *err)
 {
-	json_t *out = json_pack("{s:s, s:s, s:o, s:s, s:s?, s:o, s:s?, s:b, s:o}", "schema", "assay/exit/1", "leg", e->leg,
-				"argv", strings_to_json(e->argv, e->argc), "started", e->started,
-				"ended", e->ended[0] != '\0' ? e->ended : NULL,
-				"exit_code", e->exit_code >= 0 ? json_integer(e->exit_code) : json_null(),
-				"signal", e->signal[0] != '\0' ? e->signal : NULL, "timed_out", e->timed_out,
-				"stderr_tail", strings_to_json(e->tail, e->n_tail));
-	int status = json_write_file(out, path, JSON_INDENT(1) | JSON_FLAT, err);
+	json_t *out = json_object();
+	int status;
+
+	json_put(out, "schema", json_string("assay/exit/1"));
+	json_put(out, "leg", json_string(e->leg));
+	json_put(out, "argv", strings_to_json(e->argv, e->argc));
+	json_put(out, "started", json_string(e->started));
+	json_put(out, "ended", e->ended[0] != '\0' ? json_string(e->ended) : json_null());
+	json_put(out, "exit_code", e->exit_code >= 0 ? json_integer(e->exit_code) : json_null());
+	json_put(out, "signal", e->signal[0] != '\0' ? json_string(e->signal) : json_null());
+	json_put(out, "timed_out", json_boolean(e->timed_out));
+	json_put(out, "stderr_tail", strings_to_json(e->tail, e->n_tail));
+	status = json_write_file(out, path, JSON_INDENT(1) | JSON_FLAT, err);
 
 	json_decref(out);
 	return status;

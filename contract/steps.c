@@ -122,27 +122,6 @@ static size_t cut(struct steps_doc *d, const char *outer, char *out)
 	return n + (size_t)(end - from);
 }
 
-int steps_open(struct steps_doc *d, const char *bytes, size_t size, const char *file, const char *outer,
-	       struct err *err)
-{
-	char *rest = xmalloc(size + 1);
-	json_error_t e;
-	size_t n;
-
-	*d = (struct steps_doc){ .file = file, .bytes = bytes, .size = size };
-	n = cut(d, outer, rest);
-	d->json = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &e);
-	free(rest);
-	if (d->json == NULL) {
-		size_t at = e.position > 0 ? (size_t)e.position : 0;
-
-		for (int i = 0; i < d->n && at > d->spans[i].begin; i++)
-			at += d->spans[i].end - d->spans[i].begin - 1;
-		return json_syntax_error(bytes, at < size ? at : size, file, &e, err);
-	}
-	return 0;
-}
-
 static struct steps_span *next_span(struct steps_doc *d, bool trace)
 {
 	int *next = trace ? &d->next_trace : &d->next_steps;
@@ -163,6 +142,28 @@ int steps_close(struct steps_doc *d, struct err *err)
 	return err->kind == ERR_NONE ? 0 : -1;
 }
 
+int steps_open(struct steps_doc *d, const char *bytes, size_t size, const char *file, const char *outer,
+	       struct err *err)
+{
+	char *rest = xmalloc(size + 1);
+	json_error_t e;
+	size_t n;
+
+	*d = (struct steps_doc){ .file = file, .bytes = bytes, .size = size };
+	n = cut(d, outer, rest);
+	d->json = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &e);
+	free(rest);
+	if (d->json == NULL) {
+		size_t at = e.position > 0 ? (size_t)e.position : 0;
+
+		for (int i = 0; i < d->n && at > d->spans[i].begin; i++)
+			at += d->spans[i].end - d->spans[i].begin - 1;
+		json_syntax_error(bytes, at < size ? at : size, file, &e, err);
+		return steps_close(d, err);
+	}
+	return 0;
+}
+
 /* ---- reading one array ---- */
 
 static int fail(const struct steps_reader *r, const char *what)
@@ -171,6 +172,13 @@ static int fail(const struct steps_reader *r, const char *what)
 
 	json_position(r->doc->bytes, (size_t)(r->p - r->doc->bytes), &line, &column);
 	return err_set(r->err, ERR_INPUT, "%s:%d:%d: %s[%d]: %s", r->doc->file, line, column, r->path, r->n, what);
+}
+
+/* The complaint points to where the value begins. */
+static int refuse_at(struct steps_reader *r, const char *start, const char *what)
+{
+	r->p = start;
+	return fail(r, what);
 }
 
 int steps_refuse(const struct steps_reader *r, const char *what)
@@ -334,16 +342,19 @@ static int read_top(struct steps_reader *r, struct step *s)
 		return -1;
 	do {
 		struct top *t = &s->top[s->n_top];
+		const char *pair;
 
+		look(r);
+		pair = r->p;
 		if (s->n_top == TOP_MAX)
-			return fail(r, "expected at most 20 pairs in top");
+			return refuse_at(r, pair, "expected at most 20 pairs in top");
 		if (need(r, '[') || read_id(r, &t->id) || need(r, ',') || read_number(r, &t->value) || need(r, ']'))
 			return -1;
 		for (int i = 0; i < s->n_top; i++)
 			if (s->top[i].id == t->id)
-				return fail(r, "expected each id once in top");
+				return refuse_at(r, pair, "expected each id once in top");
 		if (s->n_top > 0 && !in_order(t - 1, t))
-			return fail(r, "expected top best first, ties by lower id");
+			return refuse_at(r, pair, "expected top best first, ties by lower id");
 		s->n_top++;
 	} while (take(r, ','));
 	return need(r, ']');
@@ -353,20 +364,23 @@ static int read_given(struct steps_reader *r, struct step *s)
 {
 	s->has_given = true;
 	if (need(r, '[') || read_id(r, &s->given) || need(r, ',') || read_number(r, &s->given_logit) || need(r, ',') ||
-	    read_id(r, &s->given_rank) || need(r, ']'))
+	    read_id(r, &s->given_rank))
 		return -1;
-	return s->given_rank < 1 ? fail(r, "expected a rank of at least 1 in given") : 0;
+	return s->given_rank < 1 ? fail(r, "expected a rank of at least 1 in given") : need(r, ']');
 }
 
 static int read_hash(struct steps_reader *r, struct step *s)
 {
+	const char *start;
 	char word[17];
 
 	s->has_hash = true;
+	look(r);
+	start = r->p;
 	if (read_word(r, word, sizeof(word)))
 		return -1;
 	if (strlen(word) != 16 || strspn(word, "0123456789abcdef") != 16)
-		return fail(r, "expected 16 hexadecimal digits in logits_xxh64");
+		return refuse_at(r, start, "expected 16 hexadecimal digits in logits_xxh64");
 	s->hash = strtoull(word, NULL, 16);
 	return 0;
 }

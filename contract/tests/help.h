@@ -73,6 +73,20 @@ static inline char *help_slurp(const char *path, size_t *size)
 	return bytes;
 }
 
+/* Equal texts; complains about the first line that differs. */
+static inline void help_same_text(const char *found, const char *expected)
+{
+	for (int line = 1; strcmp(found, expected) != 0; line++) {
+		size_t n = strcspn(found, "\n"), m = strcspn(expected, "\n");
+
+		ck_assert_msg(n == m && memcmp(found, expected, n) == 0, "line %d: expected %.*s, found %.*s", line,
+			      (int)(m < 300 ? m : 300), expected, (int)(n < 300 ? n : 300), found);
+		ck_assert_msg(found[n] == expected[m], "line %d: one of the texts ends here", line);
+		found += n + 1;
+		expected += m + 1;
+	}
+}
+
 static int help_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
