@@ -63,8 +63,8 @@ struct forward {
 };
 
 /* Opens the devices and makes the plan.  {0} is valid to release. */
-int forward_open(struct forward *f, struct model *m, const struct arm *arm, const struct arm *layer_arm,
-		 const struct limits *limits, struct counters *counters, struct err *err);
+int forward_open(struct forward *f, const struct backend *b, struct model *m, const struct arm *arm,
+		 const struct arm *layer_arm, const struct limits *limits, struct counters *counters, struct err *err);
 /* Does any layer copy its state out of the pool, and into host memory? */
 bool forward_gathers(const struct forward *f);
 bool forward_hosts(const struct forward *f);

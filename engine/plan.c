@@ -189,14 +189,13 @@ static void shapes(struct forward *f)
 	f->dt_limit[1] = c->time_step_limit[1];
 }
 
-int forward_open(struct forward *f, struct model *m, const struct arm *arm, const struct arm *layer_arm,
-		 const struct limits *limits, struct counters *counters, struct err *err)
+int forward_open(struct forward *f, const struct backend *b, struct model *m, const struct arm *arm,
+		 const struct arm *layer_arm, const struct limits *limits, struct counters *counters, struct err *err)
 {
-	const struct backend *b = backend_find(arm->value[FACTOR_BACKEND], err);
 	size_t rows = limits->rows > limits->slots ? limits->rows : limits->slots;
 
 	*f = (struct forward){ .model = m, .counters = counters, .limits = *limits, .rule = rule_of(arm) };
-	if (!b || make_plan(f, b, layer_arm, err))
+	if (make_plan(f, b, layer_arm, err))
 		return -1;
 	if (!b->embed || !b->rms_norm || !b->add || !b->head || !b->logits)
 		return err_set(err, ERR_CANNOT_RUN, "backend %s: embedding, norm or head is not built", b->name);

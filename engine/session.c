@@ -41,12 +41,21 @@ static void dirty(struct session *s)
 int session_open(struct session *s, struct model *m, const struct arm *arm, const struct arm_at_list *at,
 		 const struct limits *limits, struct err *err)
 {
+	const struct backend *b = backend_find(arm->value[FACTOR_BACKEND], err);
+
+	*s = (struct session){0};
+	return b ? session_open_on(s, b, m, arm, at, limits, err) : -1;
+}
+
+int session_open_on(struct session *s, const struct backend *b, struct model *m, const struct arm *arm,
+		    const struct arm_at_list *at, const struct limits *limits, struct err *err)
+{
 	*s = (struct session){ .model = m, .arm = *arm, .limits = *limits };
 	if (s->limits.rows < s->limits.slots)
 		s->limits.rows = s->limits.slots;
 	arm_at_copy(&s->at, at);
 	apply_at(s, at);
-	if (forward_open(&s->forward, m, arm, s->layer_arm, &s->limits, &s->counters, err))
+	if (forward_open(&s->forward, b, m, arm, s->layer_arm, &s->limits, &s->counters, err))
 		return -1;
 	state_open(&s->pool, s->forward.main.b, s->forward.main.dev, m, s->layer_arm,
 		   &(struct state_needs){

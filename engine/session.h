@@ -28,6 +28,9 @@ int arm_resolve(struct arm *arm, const struct arm_at_list *at, const struct mode
  * every slot serves a request first, which leaves no trace in the counters. */
 int session_open(struct session *s, struct model *m, const struct arm *arm, const struct arm_at_list *at,
 		 const struct limits *limits, struct err *err);
+/* The same on a given op table instead of the one that the arm names: for tests of the table. */
+int session_open_on(struct session *s, const struct backend *b, struct model *m, const struct arm *arm,
+		    const struct arm_at_list *at, const struct limits *limits, struct err *err);
 void session_release(struct session *s);     /* {0} is valid */
 
 /* Clears a slot for a new request (counted). */

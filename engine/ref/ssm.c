@@ -104,7 +104,8 @@ static void chunk_output(struct device *dev, double *y, const struct chunk *c, i
 	}
 }
 
-/* S = exp(sum_L) S + sum over i of x_i (B_i exp(sum_L - sum_i) dt_i)^T */
+/* S = exp(sum_L) S + sum over i of x_i (B_i exp(sum_L - sum_i) dt_i)^T.  What is carried on is fp32, so that a
+ * prefill that is split at a chunk boundary gives the same bits. */
 static void chunk_state(struct device *dev, const struct chunk *c, int h, const struct ssm_shape *shape)
 {
 	int P = shape->head_dim, N = shape->state, H = shape->heads;
@@ -123,6 +124,8 @@ static void chunk_state(struct device *dev, const struct chunk *c, int h, const 
 			for (int n = 0; n < N; n++)
 				S[(size_t)p * N + n] += x[p] * dev->b_row[n];
 	}
+	for (size_t i = 0; i < (size_t)P * N && dev->compute != COMPUTE_F64; i++)
+		S[i] = (float)S[i];
 }
 
 static void scan_chunk(struct device *dev, double *y, const struct chunk *c, const struct mamba *w,

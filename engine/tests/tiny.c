@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "contract/err.h"
@@ -75,8 +76,39 @@ struct arm tiny_arm(const char *text)
 	struct arm arm;
 
 	arm_init(&arm);
-	ck_assert_msg(arm_parse(&arm, text, &err) == 0, "%s", err.text);
+	if (*text)
+		ck_assert_msg(arm_parse(&arm, text, &err) == 0, "%s", err.text);
 	return arm;
+}
+
+int tiny_backends(const char *names[3])
+{
+	static const struct { int value; const char *name; } all[] = {
+		{ BACKEND_REF, "ref" }, { BACKEND_CPU, "cpu" }, { BACKEND_CUDA, "cuda" },
+	};
+	int n = 0;
+
+	for (int i = 0; i < 3; i++) {
+		const struct backend *b;
+		struct err err = {0};
+		struct model m = {0};
+		struct device *dev;
+		struct counters counters;
+		struct arm arm;
+
+		arm_init(&arm);
+		arm_defaults(&arm);
+		b = backend_find(all[i].value, &err);
+		if (b && model_open(&m, FIXTURES "tiny-m", &err) == 0 &&
+		    b->open(&dev, &m, &arm, &(struct limits){ 1, 1, 1 }, &counters, &err) == 0) {
+			b->close(dev);
+			names[n++] = all[i].name;
+		} else {
+			fprintf(stderr, "skipped on backend %s: %s\n", all[i].name, err.text);
+		}
+		model_release(&m);
+	}
+	return n;
 }
 
 /* ---- comparing ---- */

@@ -27,6 +27,8 @@ void tiny_run(const struct tiny_case *c, const struct arm *arm, const struct tin
 /* Helpers for other tests: open fails the test with its message. */
 void tiny_open_model(struct model *m, const char *dir);
 void tiny_open(struct session *s, struct model *m, const struct arm *arm, const struct limits *limits);
+/* The backends that this build and machine have, by name; prints why one is left out.  At most 3. */
+int tiny_backends(const char *names[3]);
 /* Sets factors of a default arm: tiny_arm("backend=ref,compute=f64"). */
 struct arm tiny_arm(const char *text);
 
