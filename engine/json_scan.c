@@ -266,6 +266,7 @@ static const char *value_end(const char *p, const char *end)
 
 int json_scan_skip(struct json_scan *s)
 {
+	struct err inner = {0};
 	const char *close;
 	json_t *value;
 	char *text;
@@ -276,10 +277,10 @@ int json_scan_skip(struct json_scan *s)
 	text[0] = '[';
 	memcpy(text + 1, s->at, (size_t)(close - s->at));
 	text[close - s->at + 1] = ']';
-	value = json_read_bytes(text, (size_t)(close - s->at) + 2, s->name, false, s->err);
+	value = json_read_bytes(text, (size_t)(close - s->at) + 2, "value", false, &inner);
 	free(text);
 	if (!value)
-		return -1;
+		return json_scan_fail(s, "%s", inner.text);
 	if (json_array_size(value) != 1) {
 		json_decref(value);
 		return json_scan_fail(s, "expected a value");
