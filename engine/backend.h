@@ -170,6 +170,9 @@ extern const struct backend ref_backend;
 extern const struct backend cpu_backend;
 #ifdef ASSAY_CUDA
 extern const struct backend cuda_backend;
+struct report_cell;
+/* Appends the device's feature cells (contract/report.h): "enabled" or the reason why not. */
+void cuda_features(struct report_cell **cells, int *n);
 #endif
 
 /* NULL and ERR_CANNOT_RUN if this build lacks it. */

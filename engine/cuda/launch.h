@@ -1,0 +1,228 @@
+/* Launchers of the CUDA backend: plain pointers to device memory, integers, a stream.
+ *
+ * The only header of the kernel files and the only way from C into them.  Each launcher starts exactly one kernel
+ * (backend.c counts it beside the call) and returns cudaGetLastError().  Activations are float: under compute: bf16
+ * they hold bf16 values (`bf16` = 1 rounds every result), so one kernel serves both precisions and matrix products
+ * read bf16 operands that `launch_act` made without loss.
+ *
+ * Shapes as in backend.h.  Row-major; `ld` counts elements.  No reduction order depends on the number of rows.
+ */
+#ifndef ASSAY_ENGINE_CUDA_LAUNCH_H
+#define ASSAY_ENGINE_CUDA_LAUNCH_H
+
+#include <stdint.h>
+#include <cuda_runtime_api.h>
+
+#define NORM_THREADS 256
+#define CONV_TOKENS 16        /* tokens of one block of the sequence convolution; at least kernel - 1 */
+#define TILE_ROWS 16          /* output rows of a packed tile */
+#define TILE_STEP 64          /* columns of a packed step */
+#define SLICES 8              /* warps that share the columns of a product: warp s takes steps s, s + 8, ... */
+#define ATTN_SPLIT 512        /* positions of one partial softmax */
+#define ATTN_HEADS 8          /* query heads of one block */
+#define TOP_N 20
+#define HEAD_SLICE 2048       /* logits of one block of the first selection stage */
+
+/* Element types of states and caches. */
+enum { KIND_F32, KIND_BF16, KIND_F16, KIND_FP8 };
+/* Weight formats: values of enum weight_format. */
+enum { FORMAT_BF16, FORMAT_F16, FORMAT_F32, FORMAT_FP8, FORMAT_NVFP4, N_FORMATS };
+/* What an activation goes through before a product (docs/model.md, 4.2 and 4.5). */
+enum { ACT_NONE, ACT_FP8, ACT_NVFP4 };
+
+/* A matrix as stored: [out, in], read by element (embedding, fp32 compute, formats without a packed form). */
+struct raw_matrix {
+	const void *weight;
+	const uint8_t *block_scale;
+	const float *bias;            /* [out] or NULL */
+	float scale;                  /* of the accumulator, the activation's scale included */
+	float input_scale;            /* of the activation; 0: kept */
+	int format, act, out, in;
+};
+
+/* The same in tiles for tensor cores: [out / 16][in / 64] steps of 16 x 64 values, padded with zeros.  Lane 4g + q of a
+ * warp holds columns 8q .. 8q + 7 of rows g and g + 8 of each half step of 32 columns; see linear.cu. */
+struct packed_matrix {
+	const void *weight;
+	const uint32_t *block_scale;  /* NVFP4: 16 words a step */
+	const float *bias;
+	float scale, input_scale;
+	int format, act, out, in, tiles, steps;
+};
+
+/* A run of token rows that one expert serves together. */
+struct expert_tile { int expert, first, count; };
+
+/* The routed rows of a step, grouped by expert: written by launch_group, read by the grouped products. */
+struct expert_plan {
+	const struct expert_tile *tile;
+	const int *n_tiles;
+	const int32_t *entry;         /* entry = token * per_token + slot, in the order of the tiles */
+	int max_tiles, width;         /* width: most rows of a tile: 8, 16, 32 or 64 */
+};
+
+struct product {                      /* y[T, out] = x[T, in] W^T * scale + bias */
+	float *y;                     /* or NULL */
+	uint16_t *y_bf16;             /* or NULL: the result as the operand of another product */
+	const void *x;                /* bf16 [T, steps * 64] for packed, float for raw matrices */
+	int ldy, ldy_bf16, ldx, T;
+	int bf16, relu2;              /* round the result; square its positive part (rounded again) */
+	struct expert_plan plan;      /* tile == NULL: one matrix; else row e of y is entry e, of x row e / x_div */
+	int x_div;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 1 after open on devices of compute capability 9.0 and later: kernels are launched with programmatic dependent launch. */
+extern int launch_overlap;
+/* cudaErrorNoKernelImageForDevice if the build holds no code for the current device. */
+cudaError_t launch_check(int *ptx_version, int *binary_version);
+
+/* norm.cu */
+cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int T, int H, int bf16, cudaStream_t s);
+/* y != NULL: h += y first. */
+cudaError_t launch_rms_norm(float *x, float *h, const float *y, const float *w, int T, int H, float eps, int bf16,
+			    int wide, cudaStream_t s);
+cudaError_t launch_gated_norm(float *y, const float *z, int ldz, const float *w, int T, int channels, int groups,
+			      float eps, int bf16, cudaStream_t s);
+cudaError_t launch_add(float *a, const float *b, int64_t n, int bf16, cudaStream_t s);
+cudaError_t launch_relu2(float *x, int64_t n, int bf16, cudaStream_t s);
+
+/* linear.cu */
+/* Stored matrix -> packed tiles; both on the device. */
+cudaError_t launch_pack(void *weight, uint32_t *block_scale, struct raw_matrix from, int tiles, int steps, cudaStream_t s);
+/* Operand rows for a product: row e from x row e / div, quantised as `act` says.  table[expert[e]] gives act and
+ * input_scale where table is not NULL.  to: bf16 (ld a multiple of 64, zeros behind `in`) or float. */
+cudaError_t launch_act(void *to, int ld, int to_bf16, const float *x, int ldx, int div, int in, int act, float input_scale,
+		       const struct packed_matrix *table, const struct raw_matrix *raw_table, const int32_t *expert,
+		       int rows, cudaStream_t s);
+cudaError_t launch_product(struct product p, struct packed_matrix w, cudaStream_t s);
+cudaError_t launch_product_raw(struct product p, struct raw_matrix w, cudaStream_t s);
+/* Grouped: matrices of `format` in the device table; blocks of tiles of another format do nothing. */
+cudaError_t launch_product_grouped(struct product p, const struct packed_matrix *table, int format, int tiles,
+				   cudaStream_t s);
+cudaError_t launch_product_raw_grouped(struct product p, const struct raw_matrix *table, int out, cudaStream_t s);
+/* e4m3 codes of x / input_scale: [rows padded with zeros][ld]. */
+cudaError_t launch_codes(uint8_t *to, int ld, const float *x, int ldx, int in, float input_scale, int rows,
+			 int padded_rows, cudaStream_t s);
+/* y = d (+ bias), rounded: the epilogue of a library product. */
+cudaError_t launch_finish(float *y, int ldy, const float *d, int ldd, const float *bias, int out, int T, int bf16,
+			  cudaStream_t s);
+
+/* conv.cu */
+cudaError_t launch_conv_step(float *u, const float *xbc, int ldx, float *state, int64_t stride, const int32_t *slots,
+			     const float *w, const float *bias, int channels, int kernel, int rows, int bf16,
+			     cudaStream_t s);
+cudaError_t launch_conv_scan(float *u, const float *xbc, int ldx, float *state, const float *w, const float *bias,
+			     int channels, int kernel, int T, int bf16, cudaStream_t s);
+
+/* ssm.cu, scan.cu */
+struct ssm_args {
+	float *y;                     /* [T, heads * head_dim] */
+	const float *u, *dt;          /* u: x | B | C of each token; dt: raw, [T, heads] */
+	int ldu, lddt;
+	void *state;                  /* [slot][heads][head_dim][state] */
+	int64_t stride;
+	const float *A, *D, *dt_bias; /* [heads] */
+	float lo, hi;                 /* clamp of dt */
+	int heads, head_dim, groups, state_size, kind, bf16;
+};
+cudaError_t launch_ssm_step(struct ssm_args a, const int32_t *slots, int rows, cudaStream_t s);
+/* Chunks of Q positions, the first of `first` tokens.  a.state points at the slot.  sums[chunks][heads] and
+ * states[chunks][heads][head_dim][state] are scratch. */
+struct scan_args { int T, Q, first, chunks; float *sums, *states; };
+cudaError_t launch_ssm_chunk_state(struct ssm_args a, struct scan_args c, cudaStream_t s);
+cudaError_t launch_ssm_chunk_pass(struct ssm_args a, struct scan_args c, cudaStream_t s);
+cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStream_t s);
+
+/* attn.cu */
+struct attn_args {
+	float *y;                     /* [T, heads * head_dim] */
+	const float *q, *k, *v;
+	void *k_cache, *v_cache;      /* [slot][position][kv_heads * head_dim] */
+	int64_t k_stride, v_stride;   /* elements from slot to slot */
+	const int32_t *slots, *pos;   /* [T] */
+	float *part;                  /* scratch [T][splits][heads][head_dim + 2]; NULL: one block takes all splits */
+	float k_scale, v_scale;
+	int heads, kv_heads, head_dim, kind, splits, bf16;
+};
+cudaError_t launch_kv_append(struct attn_args a, int T, cudaStream_t s);
+cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s);
+cudaError_t launch_attention_merge(struct attn_args a, int T, cudaStream_t s);
+
+/* moe.cu */
+cudaError_t launch_route_logits(float *logits, const float *x, const float *gate, int E, int H, int T, cudaStream_t s);
+cudaError_t launch_route(int32_t *expert, float *weight, const float *logits, const float *bias, int E, int k,
+			 int n_group, int topk_group, int norm, float scaling, int T, cudaStream_t s);
+/* Groups entries by expert into tiles of at most `width` rows; the order inside a tile is free: no result depends on it. */
+cudaError_t launch_group(struct expert_tile *tile, int *n_tiles, int32_t *entry, const int32_t *expert, int E,
+			 int entries, int width, cudaStream_t s);
+/* y[t] = sum_slot weight[t, slot] * x[t * k + slot], slots in order, rounded once. */
+cudaError_t launch_expert_sum(float *y, const float *x, const float *weight, int k, int X, int T, int bf16,
+			      cudaStream_t s);
+
+/* head.cu */
+struct head_row {                     /* what the head leaves for the host */
+	int32_t top_id[TOP_N];
+	float top_logit[TOP_N];
+	double lse;
+	float given_logit;
+	int32_t given_rank;
+};
+struct head_part {                    /* of one slice of the vocabulary */
+	uint64_t key[TOP_N];
+	double max, sum;
+	int32_t above;                /* ids that rank before the given one */
+};
+cudaError_t launch_head_slice(struct head_part *part, const float *logits, const int32_t *given, int V, int rows,
+			      cudaStream_t s);
+cudaError_t launch_head_merge(struct head_row *out, int32_t *next, const struct head_part *part, const float *logits,
+			      const int32_t *given, int V, int rows, cudaStream_t s);
+
+/* state.cu: sizes and strides in bytes; slot_* choose rows (NULL: row r) */
+cudaError_t launch_copy_rows(void *to, int64_t to_stride, const int32_t *slot_to, const void *from,
+			     int64_t from_stride, const int32_t *slot_from, int64_t bytes, int rows, cudaStream_t s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __CUDACC__
+#include "num.cuh"
+
+/* Element (row, col) of a stored matrix without its outer scale. */
+__device__ inline float raw_value(const struct raw_matrix &w, int64_t row, int col)
+{
+	int64_t i = row * w.in + col;
+	switch (w.format) {
+	case FORMAT_BF16: return bf16_value(((const uint16_t *)w.weight)[i]);
+	case FORMAT_F16: return fp16_value(((const uint16_t *)w.weight)[i]);
+	case FORMAT_F32: return ((const float *)w.weight)[i];
+	case FORMAT_FP8: return e4m3_value(((const uint8_t *)w.weight)[i]);
+	default:
+		return e2m1_value(((const uint8_t *)w.weight)[i / 2] >> (col % 2 * 4)) *
+		       e4m3_value(w.block_scale[row * (w.in / 16) + col / 16]);
+	}
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned block, size_t smem, cudaStream_t s, A... args)
+{
+	cudaLaunchAttribute overlap = {};
+	overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	overlap.val.programmaticStreamSerializationAllowed = 1;
+	cudaLaunchConfig_t config = {};
+	config.gridDim = grid;
+	config.blockDim = dim3(block);
+	config.dynamicSmemBytes = smem;
+	config.stream = s;
+	config.attrs = &overlap;
+	config.numAttrs = launch_overlap ? 1 : 0;
+	cudaLaunchKernelEx(&config, kernel, P(args)...);
+	return cudaGetLastError();
+}
+#endif
+
+#endif

@@ -1,0 +1,175 @@
+#include "launch.h"
+
+/* Chunked SSD (docs/model.md, 3.3.2) in three kernels: what each chunk adds to the state, the states between chunks, the
+ * outputs.  All products run over tiles of 64 x 64 with fp32 sums in ascending order of the inner index: fixed. */
+
+#define SIDE 64               /* of an output tile */
+#define DEEP 16               /* inner indices staged together */
+#define THREADS 256           /* each owns 4 x 4 outputs */
+
+struct chunk { int start, length; };
+
+__device__ static inline struct chunk chunk_at(const struct scan_args &c, int i)
+{
+	struct chunk k;
+	k.start = i == 0 ? 0 : c.first + (i - 1) * c.Q;
+	k.length = min(i == 0 ? c.first : c.Q, c.T - k.start);
+	return k;
+}
+
+/* d[i] = clamp(softplus(dt + bias)) and cs[i] = sum of A d up to i, for the chunk's tokens of head h; ends in a barrier. */
+__device__ static void chunk_decay(float *d, float *cs, const struct ssm_args &a, struct chunk k, int h)
+{
+	for (int i = threadIdx.x; i < k.length; i += THREADS)
+		d[i] = fminf(fmaxf(softplus(a.dt[(int64_t)(k.start + i) * a.lddt + h] + a.dt_bias[h]), a.lo), a.hi);
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		float sum = 0;
+		for (int i = 0; i < k.length; i++)
+			cs[i] = sum += a.A[h] * d[i];
+	}
+	__syncthreads();
+}
+
+/* acc[4][4] += sum_k A(i, k) B(k, j) over a 64 x 64 tile; thread t owns rows 4 (t / 16) .. + 3, columns 4 (t % 16) .. + 3.
+ * A and B are called with indices that may lie outside their ranges and return 0 there. */
+template <typename FA, typename FB>
+__device__ static inline void tile_product(float acc[4][4], float (*sa)[SIDE + 1], float (*sb)[SIDE + 1], int K, FA A, FB B)
+{
+	int i0 = threadIdx.x / 16 * 4, j0 = threadIdx.x % 16 * 4;
+	for (int k0 = 0; k0 < K; k0 += DEEP) {
+		__syncthreads();
+		for (int e = threadIdx.x; e < SIDE * DEEP; e += THREADS) {
+			sa[e / SIDE][e % SIDE] = k0 + e / SIDE < K ? A(e % SIDE, k0 + e / SIDE) : 0.0f;
+			sb[e / SIDE][e % SIDE] = k0 + e / SIDE < K ? B(k0 + e / SIDE, e % SIDE) : 0.0f;
+		}
+		__syncthreads();
+#pragma unroll
+		for (int k = 0; k < DEEP; k++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+					acc[i][j] = fmaf(sa[k][i0 + i], sb[k][j0 + j], acc[i][j]);
+	}
+}
+
+/* states[c][h][p][n] = sum_i x_i[p] * rounded(B_i[n] * exp(min(cs_last - cs_i, 0)) * d_i); sums[c][h] = cs_last.
+ * A block owns 64 x 64 of one head's state for one chunk. */
+__global__ void __launch_bounds__(THREADS) ssm_chunk_states(struct ssm_args a, struct scan_args c)
+{
+	extern __shared__ float shared[];
+	__shared__ float sa[DEEP][SIDE + 1], sb[DEEP][SIDE + 1];
+	float *d = shared, *cs = shared + c.Q, acc[4][4] = {};
+	int P = a.head_dim, N = a.state_size, tiles = (N + SIDE - 1) / SIDE, h = blockIdx.x;
+	int p0 = blockIdx.z / tiles * SIDE, n0 = blockIdx.z % tiles * SIDE;
+	struct chunk k = chunk_at(c, blockIdx.y);
+	grid_release();
+	grid_wait();
+	chunk_decay(d, cs, a, k, h);
+	const float *x = a.u + (int64_t)k.start * a.ldu + h * P;
+	const float *B = a.u + (int64_t)k.start * a.ldu + a.heads * P + h / (a.heads / a.groups) * N;
+	float last = cs[k.length - 1];
+	tile_product(acc, sa, sb, k.length,
+		     [&](int p, int i) { return p0 + p < P ? x[(int64_t)i * a.ldu + p0 + p] : 0.0f; },
+		     [&](int i, int n) {
+			     return n0 + n < N ? rounded(B[(int64_t)i * a.ldu + n0 + n] *
+							 (expf(fminf(last - cs[i], 0.0f)) * d[i]), a.bf16) : 0.0f;
+		     });
+	float *to = c.states + ((int64_t)blockIdx.y * a.heads + h) * P * N;
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 4; j++) {
+			int p = p0 + threadIdx.x / 16 * 4 + i, n = n0 + threadIdx.x % 16 * 4 + j;
+			if (p < P && n < N)
+				to[(int64_t)p * N + n] = acc[i][j];
+		}
+	if (threadIdx.x == 0 && blockIdx.z == 0)
+		c.sums[(int64_t)blockIdx.y * a.heads + h] = last;
+}
+
+/* S_c = exp(cs_last) S_{c-1} + T_c in fp32 from the carried state; states[c] becomes S_{c-1}, the last S the new state.  A
+ * thread owns one element of the state through all chunks. */
+__global__ void ssm_chunk_pass(struct ssm_args a, struct scan_args c)
+{
+	int64_t size = (int64_t)a.heads * a.head_dim * a.state_size, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	grid_release();
+	grid_wait();
+	if (i >= size)
+		return;
+	int h = (int)(i / (a.head_dim * a.state_size));
+	float S = load_as_float(a.state, i, a.kind);
+	for (int k = 0; k < c.chunks; k++) {
+		float add = c.states[k * size + i];
+		c.states[k * size + i] = S;
+		S = fmaf(expf(c.sums[k * a.heads + h]), S, add);
+	}
+	store_from_float(a.state, i, S, a.kind);
+}
+
+/* y_i = (C_i . rounded(S_prev)) exp(cs_i) + sum_{j <= i} rounded(C_i . B_j exp(min(cs_i - cs_j, 0)) d_j) x_j + D x_i.
+ * A block owns 64 tokens of a chunk and 64 channels of a head. */
+__global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, struct scan_args c)
+{
+	extern __shared__ float shared[];
+	__shared__ float sa[DEEP][SIDE + 1], sb[DEEP][SIDE + 1], W[SIDE][SIDE + 1];
+	float *d = shared, *cs = shared + c.Q, acc[4][4] = {};
+	int P = a.head_dim, N = a.state_size, tiles = (P + SIDE - 1) / SIDE, h = blockIdx.x, ldu = a.ldu;
+	int i0 = blockIdx.z / tiles * SIDE, p0 = blockIdx.z % tiles * SIDE, ti = threadIdx.x / 16 * 4, tj = threadIdx.x % 16 * 4;
+	struct chunk k = chunk_at(c, blockIdx.y);
+	grid_release();
+	grid_wait();
+	if (i0 >= k.length)
+		return;
+	chunk_decay(d, cs, a, k, h);
+	const float *x = a.u + (int64_t)k.start * ldu + h * P;
+	const float *B = a.u + (int64_t)k.start * ldu + a.heads * P + h / (a.heads / a.groups) * N, *C = B + a.groups * N;
+	const float *S = c.states + ((int64_t)blockIdx.y * a.heads + h) * P * N;
+	auto Ci = [&](int i, int n) { return i0 + i < k.length ? C[(int64_t)(i0 + i) * ldu + n] : 0.0f; };
+	tile_product(acc, sa, sb, N, Ci, [&](int n, int p) {
+		return p0 + p < P ? rounded(S[(int64_t)(p0 + p) * N + n], a.bf16) : 0.0f; });
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 4; j++)
+			acc[i][j] *= i0 + ti + i < k.length ? expf(cs[i0 + ti + i]) : 0.0f;
+	for (int j0 = 0; j0 <= i0; j0 += SIDE) {
+		float cb[4][4] = {};
+		tile_product(cb, sa, sb, N, Ci, [&](int n, int j) {
+			return j0 + j < k.length ? B[(int64_t)(j0 + j) * ldu + n] : 0.0f; });
+		for (int i = 0; i < 4; i++)
+			for (int j = 0; j < 4; j++) {
+				int t = i0 + ti + i, s = j0 + tj + j;
+				W[ti + i][tj + j] = t < k.length && s <= t ?
+					rounded(cb[i][j] * (expf(fminf(cs[t] - cs[s], 0.0f)) * d[s]), a.bf16) : 0.0f;
+			}
+		tile_product(acc, sa, sb, min(SIDE, k.length - j0), [&](int i, int j) { return W[i][j]; },
+			     [&](int j, int p) { return p0 + p < P ? x[(int64_t)(j0 + j) * ldu + p0 + p] : 0.0f; });
+	}
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 4; j++) {
+			int t = i0 + ti + i, p = p0 + tj + j;
+			if (t < k.length && p < P)
+				a.y[((int64_t)(k.start + t) * a.heads + h) * P + p] =
+					rounded(fmaf(a.D[h], x[(int64_t)t * ldu + p], acc[i][j]), a.bf16);
+		}
+}
+
+/* ---- launchers ---- */
+static unsigned tiles_of(int n) { return (unsigned)((n + SIDE - 1) / SIDE); }
+
+cudaError_t launch_ssm_chunk_state(struct ssm_args a, struct scan_args c, cudaStream_t s)
+{
+	return launch(ssm_chunk_states, dim3(a.heads, c.chunks, tiles_of(a.head_dim) * tiles_of(a.state_size)), THREADS,
+		      2 * c.Q * sizeof(float), s, a, c);
+}
+
+cudaError_t launch_ssm_chunk_pass(struct ssm_args a, struct scan_args c, cudaStream_t s)
+{
+	int64_t size = (int64_t)a.heads * a.head_dim * a.state_size;
+	return launch(ssm_chunk_pass, (unsigned)((size + 255) / 256), 256, 0, s, a, c);
+}
+
+cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStream_t s)
+{
+	int longest = c.T < c.Q ? c.T : c.Q;
+	return launch(ssm_chunk_out, dim3(a.heads, c.chunks, tiles_of(longest) * tiles_of(a.head_dim)), THREADS,
+		      2 * c.Q * sizeof(float), s, a, c);
+}
