@@ -42,11 +42,16 @@ void *arena_alloc(void **arena, size_t n, size_t size)
 	return take(arena, bytes, ALIGN);
 }
 
+char *arena_bytes(void **arena, size_t bytes)
+{
+	return take(arena, bytes, 1);
+}
+
 char *arena_strdup(void **arena, const char *s)
 {
 	size_t n = strlen(s) + 1;
 
-	return memcpy(take(arena, n, 1), s, n);
+	return memcpy(arena_bytes(arena, n), s, n);
 }
 
 void arena_free(void **arena)

@@ -7,7 +7,9 @@
 /* `*arena` starts as NULL and is owned by the caller, who ends with arena_free.  The memory is aligned to 64
  * bytes and not cleared; asking for 0 bytes is allowed. */
 void *arena_alloc(void **arena, size_t n, size_t size);
-/* A copy of a string, packed. */
+/* The same for text: not aligned. */
+char *arena_bytes(void **arena, size_t bytes);
+/* A copy of a string. */
 char *arena_strdup(void **arena, const char *s);
 void arena_free(void **arena);
 

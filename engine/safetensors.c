@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include "arena.h"
 #include "contract/file.h"
-#include "contract/json.h"
+#include "json_scan.h"
 
 #define INDEX "model.safetensors.index.json"
 enum { HEADER_MAX = 100000000, TENSORS_MAX = 10000000 };
@@ -83,54 +82,56 @@ static int map_file(struct shard *s, struct err *err)
 	return 0;
 }
 
-static int read_dtype(struct st_tensor *t, const json_t *v, struct err *err)
+static int read_dtype(struct st_tensor *t, struct json_scan *scan)
 {
-	const char *s = json_string_value(v);
+	const char *s;
 
-	for (int d = 0; s && d < N_ST; d++) {
+	if (json_scan_string(scan, &s))
+		return -1;
+	for (int d = 0; d < N_ST; d++) {
 		if (!strcmp(s, dtypes[d].name)) {
 			t->dtype = d;
 			return 0;
 		}
 	}
-	return err_set(err, ERR_INPUT, "%s: %s: unknown dtype %s", t->file, t->name, s ? s : "(not a string)");
+	return err_set(scan->err, ERR_INPUT, "%s: %s: unknown dtype %s", t->file, t->name, s);
 }
 
-static int read_shape(struct st_tensor *t, const json_t *v, struct err *err)
+/* A list of at most `max` integers. */
+static int read_sizes(int64_t *to, int *n, int max, const char *what, struct json_scan *scan)
 {
-	if (!json_is_array(v) || json_array_size(v) > ST_RANK)
-		return err_set(err, ERR_INPUT, "%s: %s: expected a shape of at most %d dimensions", t->file, t->name, ST_RANK);
-	t->rank = (int)json_array_size(v);
-	for (int i = 0; i < t->rank; i++) {
-		const json_t *n = json_array_get(v, i);
+	bool first = true;
+	int more;
 
-		if (!json_is_integer(n) || json_integer_value(n) < 0)
-			return err_set(err, ERR_INPUT, "%s: %s: shape[%d] is not an integer of at least 0", t->file, t->name, i);
-		t->shape[i] = json_integer_value(n);
+	*n = 0;
+	if (json_scan_char(scan, '['))
+		return -1;
+	while ((more = json_scan_item(scan, &first)) > 0) {
+		if (*n == max)
+			return json_scan_fail(scan, "%s: expected at most %d numbers", what, max);
+		if (json_scan_size(scan, &to[(*n)++]))
+			return -1;
 	}
-	return 0;
+	return more;
 }
 
-static int read_offsets(struct st_tensor *t, const json_t *v, size_t *begin, size_t total, struct err *err)
+static int check_offsets(struct st_tensor *t, const int64_t *offset, int n, size_t total, struct err *err)
 {
-	const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
-	json_int_t from = json_integer_value(a), to = json_integer_value(b);
 	size_t bytes = dtypes[t->dtype].size;
 	bool overflow = false;
 	char shape[200];
 
-	if (json_array_size(v) != 2 || !json_is_integer(a) || !json_is_integer(b))
-		return err_set(err, ERR_INPUT, "%s: %s: expected two data_offsets", t->file, t->name);
-	if (from < 0 || to < from || (size_t)to > total)
-		return err_set(err, ERR_INPUT, "%s: %s: data_offsets [%lld, %lld] do not lie in the %zu bytes of data",
-			       t->file, t->name, (long long)from, (long long)to, total);
+	if (n != 2)
+		return err_set(err, ERR_INPUT, "%s: %s: expected two data_offsets, found %d", t->file, t->name, n);
+	if (offset[1] < offset[0] || (size_t)offset[1] > total)
+		return err_set(err, ERR_INPUT, "%s: %s: data_offsets [%lld, %lld] do not lie in the %zu bytes of data", t->file,
+			       t->name, (long long)offset[0], (long long)offset[1], total);
 	for (int i = 0; i < t->rank; i++)
 		overflow |= __builtin_mul_overflow(bytes, (size_t)t->shape[i], &bytes);
-	if (overflow || bytes != (size_t)(to - from))
+	if (overflow || bytes != (size_t)(offset[1] - offset[0]))
 		return err_set(err, ERR_INPUT, "%s: %s: %lld bytes of data for shape %s of %s", t->file, t->name,
-			       (long long)(to - from), st_shape_text(t->shape, t->rank, shape, sizeof shape),
+			       (long long)(offset[1] - offset[0]), st_shape_text(t->shape, t->rank, shape, sizeof shape),
 			       dtypes[t->dtype].name);
-	*begin = (size_t)from;
 	t->bytes = bytes;
 	return 0;
 }
@@ -149,7 +150,12 @@ static int check_spans(struct st_tensor *t, int n, const struct shard *s, const 
 {
 	const char *at = data, *end = (const char *)s->map + s->size;
 
-	qsort(t, n, sizeof *t, by_data);
+	for (int i = 1; i < n; i++) {
+		if (by_data(&t[i - 1], &t[i]) > 0) {   /* most files list their tensors in the order of the data */
+			qsort(t, n, sizeof *t, by_data);
+			break;
+		}
+	}
 	for (int i = 0; i < n; i++) {
 		if ((const char *)t[i].data != at)
 			return err_set(err, ERR_INPUT, "%s: %s: its data begin at byte %zu, expected %zu (%s)", s->path, t[i].name,
@@ -162,66 +168,98 @@ static int check_spans(struct st_tensor *t, int n, const struct shard *s, const 
 	return 0;
 }
 
-static int read_entry(struct st_tensor *t, const json_t *entry, const char *data, size_t total, struct err *err)
+/* {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}, each once. */
+static int read_entry(struct st_tensor *t, const char *data, size_t total, struct json_scan *scan)
 {
-	size_t begin = 0;
+	enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
+	int64_t offset[2] = { 0, 0 };
+	int more, seen = 0, is, n = 0;
+	bool first = true;
+	const char *key = NULL;
 
-	if (!json_is_object(entry))
-		return err_set(err, ERR_INPUT, "%s: %s: expected an object with dtype, shape and data_offsets", t->file, t->name);
-	if (read_dtype(t, json_object_get(entry, "dtype"), err) || read_shape(t, json_object_get(entry, "shape"), err) ||
-	    read_offsets(t, json_object_get(entry, "data_offsets"), &begin, total, err))
+	if (json_scan_char(scan, '{'))
 		return -1;
-	t->data = data + begin;
+	while ((more = json_scan_member(scan, &first, &key)) > 0) {
+		is = !strcmp(key, "dtype") ? DTYPE : !strcmp(key, "shape") ? SHAPE : !strcmp(key, "data_offsets") ? OFFSETS : 0;
+		if (!is || (seen & is))
+			return json_scan_fail(scan, is ? "%s: it occurs twice" : "%s: unknown member", key);
+		seen |= is;
+		if (is == DTYPE ? read_dtype(t, scan) :
+		    is == SHAPE ? read_sizes(t->shape, &t->rank, ST_RANK, "shape", scan) :
+				  read_sizes(offset, &n, 2, "data_offsets", scan))
+			return -1;
+	}
+	if (more < 0)
+		return -1;
+	if (seen != (DTYPE | SHAPE | OFFSETS))
+		return err_set(scan->err, ERR_INPUT, "%s: %s: expected dtype, shape and data_offsets", t->file, t->name);
+	if (check_offsets(t, offset, n, total, scan->err))
+		return -1;
+	t->data = data + offset[0];
 	return 0;
 }
 
-static int read_entries(struct safetensors *all, const struct shard *s, json_t *head, const char *data, struct err *err)
+static struct st_tensor *add_tensor(struct safetensors *s, int *room)
 {
-	size_t total = s->size - (size_t)(data - (const char *)s->map);
-	int first = all->n_tensors;
-	const char *name;
-	json_t *entry;
-
-	if (json_object_size(head) > (size_t)(TENSORS_MAX - all->n_tensors))
-		return err_set(err, ERR_INPUT, "%s: more than %d tensors", s->path, TENSORS_MAX);
-	all->tensors = xrealloc(all->tensors, first + json_object_size(head), sizeof *all->tensors);
-	json_object_foreach(head, name, entry) {
-		struct st_tensor *t = &all->tensors[all->n_tensors];
-
-		if (!strcmp(name, "__metadata__"))
-			continue;
-		*t = (struct st_tensor){ .name = arena_strdup(&all->arena, name), .file = s->path };
-		if (read_entry(t, entry, data, total, err))
-			return -1;
-		all->n_tensors++;
+	if (s->n_tensors == *room) {
+		*room = *room ? 2 * *room : 256;
+		s->tensors = xrealloc(s->tensors, *room, sizeof *s->tensors);
 	}
-	return check_spans(all->tensors + first, all->n_tensors - first, s, data, err);
+	return &s->tensors[s->n_tensors++];
 }
 
-static int read_shard(struct safetensors *all, struct shard *s, struct err *err)
+static int read_header(struct safetensors *s, int *room, const struct shard *shard, const char *data, struct json_scan *scan)
 {
+	size_t total = shard->size - (size_t)(data - (const char *)shard->map);
+	bool first = true;
+	const char *name = NULL;
+	int more, from = s->n_tensors;
+
+	if (json_scan_char(scan, '{'))
+		return -1;
+	while ((more = json_scan_member(scan, &first, &name)) > 0) {
+		struct st_tensor *t;
+		int rc;
+
+		if (!strcmp(name, "__metadata__")) {
+			if (json_scan_skip(scan))
+				return -1;
+			continue;
+		}
+		if (s->n_tensors == TENSORS_MAX)
+			return json_scan_fail(scan, "more than %d tensors", TENSORS_MAX);
+		t = add_tensor(s, room);
+		*t = (struct st_tensor){ .name = name, .disk_name = name, .file = shard->path };
+		scan->context = name;
+		rc = read_entry(t, data, total, scan);
+		scan->context = NULL;
+		if (rc)
+			return -1;
+	}
+	return more || json_scan_end(scan) ? -1 : check_spans(s->tensors + from, s->n_tensors - from, shard, data, scan->err);
+}
+
+static int read_shard(struct safetensors *s, int *room, struct shard *shard, struct err *err)
+{
+	struct json_scan scan = { .arena = &s->arena, .err = err };
 	const unsigned char *p;
 	uint64_t n = 0;
-	json_t *head;
 	char *name;
 	int rc;
 
-	if (map_file(s, err))
+	if (map_file(shard, err))
 		return -1;
-	p = s->map;
+	p = shard->map;
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | p[i];
-	if (n > s->size - 8 || n > HEADER_MAX)
-		return err_set(err, ERR_INPUT, "%s: header: its length field says %llu bytes, the file has %zu", s->path,
-			       (unsigned long long)n, s->size);
-	name = xasprintf("%s: header", s->path);
-	head = json_read_bytes((const char *)p + 8, n, name, false, err);
+	if (n > shard->size - 8 || n > HEADER_MAX)
+		return err_set(err, ERR_INPUT, "%s: header: its length field says %llu bytes, the file has %zu", shard->path,
+			       (unsigned long long)n, shard->size);
+	scan.name = name = xasprintf("%s: header", shard->path);
+	scan.begin = scan.at = (const char *)p + 8;
+	scan.end = scan.begin + n;
+	rc = read_header(s, room, shard, scan.end, &scan);
 	free(name);
-	if (!head)
-		return -1;
-	rc = json_is_object(head) ? read_entries(all, s, head, (const char *)p + 8 + n, err)
-				  : err_set(err, ERR_INPUT, "%s: header: expected a JSON object", s->path);
-	json_decref(head);
 	return rc;
 }
 
@@ -257,13 +295,6 @@ static int list_shards(struct safetensors *s, const char *dir, struct err *err)
 	return 0;
 }
 
-static struct shard *find_shard(const struct safetensors *s, const char *name)
-{
-	struct shard key = { .name = (char *)name };
-
-	return s->n_shards ? bsearch(&key, s->shards, s->n_shards, sizeof key, by_shard_name) : NULL;
-}
-
 static void drop_repeats(struct safetensors *s)
 {
 	int n = 0;
@@ -280,58 +311,112 @@ static void drop_repeats(struct safetensors *s)
 	s->n_shards = n;
 }
 
-/* The shards that the index names, each once; a name that is a path is refused. */
-static int list_index(struct safetensors *s, const char *dir, const char *path, const json_t *map, struct err *err)
+/* ---- the index ---- */
+
+struct listed { const char *tensor, *file; };
+
+struct index {
+	char *path, *text;           /* owned */
+	struct listed *entry; int n; /* owned */
+	void *arena;                 /* owned: the names */
+};
+
+static int read_weight_map(struct index *x, struct json_scan *scan)
 {
-	const char *tensor;
-	json_t *v;
+	bool first = true;
+	int more, room = 0;
+	const char *tensor = NULL, *file = NULL;
 
-	if (!json_is_object(map) || !json_object_size(map))
-		return err_set(err, ERR_INPUT, "%s: weight_map: expected an object of tensors and their files", path);
-	json_object_foreach((json_t *)map, tensor, v) {
-		const char *name = json_string_value(v);
-
-		if (!name || !*name || strpbrk(name, "/\\") || !strcmp(name, ".") || !strcmp(name, ".."))
-			return err_set(err, ERR_INPUT, "%s: %s: expected a file name in the same directory, found %s", path,
-				       tensor, name ? name : "no string");
-		if (!s->n_shards || strcmp(s->shards[s->n_shards - 1].name, name))
-			add_shard(s, dir, name);
+	if (json_scan_char(scan, '{'))
+		return -1;
+	while ((more = json_scan_member(scan, &first, &tensor)) > 0) {
+		scan->context = tensor;
+		if (json_scan_string(scan, &file))
+			return -1;
+		if (!*file || strpbrk(file, "/\\") || !strcmp(file, ".") || !strcmp(file, ".."))
+			return err_set(scan->err, ERR_INPUT, "%s: %s: expected a file name in the same directory, found %s", x->path,
+				       tensor, file);
+		scan->context = NULL;
+		if (x->n == TENSORS_MAX)
+			return json_scan_fail(scan, "more than %d tensors", TENSORS_MAX);
+		if (x->n == room) {
+			room = room ? 2 * room : 256;
+			x->entry = xrealloc(x->entry, room, sizeof *x->entry);
+		}
+		x->entry[x->n++] = (struct listed){ tensor, file };
 	}
+	return more;
+}
+
+static int index_read(struct index *x, struct err *err)
+{
+	struct json_scan scan = { .name = x->path, .arena = &x->arena, .err = err };
+	bool first = true, seen = false;
+	const char *key = NULL;
+	size_t size = 0;
+	int more;
+
+	x->text = file_read(x->path, HEADER_MAX, &size, err);
+	if (!x->text)
+		return -1;
+	scan.begin = scan.at = x->text;
+	scan.end = scan.begin + size;
+	if (json_scan_char(&scan, '{'))
+		return -1;
+	while ((more = json_scan_member(&scan, &first, &key)) > 0) {
+		if (strcmp(key, "weight_map") ? json_scan_skip(&scan) :
+		    seen ? json_scan_fail(&scan, "weight_map occurs twice") : read_weight_map(x, &scan))
+			return -1;
+		seen |= !strcmp(key, "weight_map");
+	}
+	if (more || json_scan_end(&scan))
+		return -1;
+	return x->n ? 0 : err_set(err, ERR_INPUT, "%s: weight_map: expected tensors and their files, found none", x->path);
+}
+
+static void index_release(struct index *x)
+{
+	free(x->path);
+	free(x->text);
+	free(x->entry);
+	arena_free(&x->arena);
+}
+
+/* The shards that the index names, each once. */
+static void list_index(struct safetensors *s, const char *dir, const struct index *x)
+{
+	for (int i = 0; i < x->n; i++)
+		if (!s->n_shards || strcmp(s->shards[s->n_shards - 1].name, x->entry[i].file))
+			add_shard(s, dir, x->entry[i].file);
 	drop_repeats(s);
-	return 0;
 }
 
-static int by_file_and_name(const void *a, const void *b)
+/* Index and shards list the same tensors in the same files. */
+static int check_index(struct safetensors *s, const struct index *x, struct err *err)
 {
-	const struct st_tensor *x = a, *y = b;
-	int c = strcmp(x->file, y->file);
+	bool *listed = xcalloc(s->n_tensors, sizeof *listed);
+	int rc = 0;
 
-	return c ? c : strcmp(x->name, y->name);
+	for (int i = 0; i < x->n && !rc; i++) {
+		const struct listed *e = &x->entry[i];
+		const struct st_tensor *t = safetensors_find(s, canonical_name(e->tensor));
+
+		if (!t || strcmp(t->disk_name, e->tensor) || strcmp(path_base(t->file), e->file))
+			rc = err_set(err, ERR_INPUT, "%s: %s: it is not in %s", x->path, e->tensor, e->file);
+		else if (listed[t - s->tensors])
+			rc = err_set(err, ERR_INPUT, "%s: %s: it is listed twice", x->path, e->tensor);
+		else
+			listed[t - s->tensors] = true;
+	}
+	for (int i = 0; i < s->n_tensors && !rc; i++)
+		if (!listed[i])
+			rc = err_set(err, ERR_INPUT, "%s: %s: the tensor is not listed in %s", s->tensors[i].file,
+				     s->tensors[i].disk_name, x->path);
+	free(listed);
+	return rc;
 }
 
-/* Index and shards list the same tensors in the same files.  Names are still those on disk. */
-static int check_index(struct safetensors *s, const char *path, const json_t *map, struct err *err)
-{
-	const char *tensor;
-	json_t *v;
-
-	qsort(s->tensors, s->n_tensors, sizeof *s->tensors, by_file_and_name);
-	json_object_foreach((json_t *)map, tensor, v) {
-		const struct shard *shard = find_shard(s, json_string_value(v));
-		struct st_tensor key = { .name = tensor, .file = shard->path };
-
-		if (!bsearch(&key, s->tensors, s->n_tensors, sizeof key, by_file_and_name))
-			return err_set(err, ERR_INPUT, "%s: %s: it is not in %s", path, tensor, shard->name);
-	}
-	for (int i = 0; i < s->n_tensors; i++) {
-		const char *name = json_string_value(json_object_get(map, s->tensors[i].name));
-
-		if (!name || strcmp(name, path_base(s->tensors[i].file)))
-			return err_set(err, ERR_INPUT, "%s: %s: the tensor is not listed in %s", s->tensors[i].file,
-				       s->tensors[i].name, path);
-	}
-	return 0;
-}
+/* ---- whole ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -345,42 +430,40 @@ int safetensors_sort(struct safetensors *s, struct err *err)
 		const struct st_tensor *a = &s->tensors[i - 1], *b = a + 1;
 
 		if (!strcmp(a->name, b->name))
-			return err_set(err, ERR_INPUT, "%s: %s: it occurs twice (also in %s, or under another prefix)", b->file,
-				       b->name, a->file);
+			return err_set(err, ERR_INPUT, "%s: %s: it occurs twice, as %s in %s too", b->file, b->disk_name, a->disk_name,
+				       path_base(a->file));
 	}
 	return 0;
 }
 
 static int read_shards(struct safetensors *s, struct err *err)
 {
+	int room = 0;
+
 	for (int i = 0; i < s->n_shards; i++)
-		if (read_shard(s, &s->shards[i], err))
+		if (read_shard(s, &room, &s->shards[i], err))
 			return -1;
-	return 0;
+	for (int i = 0; i < s->n_tensors; i++)
+		s->tensors[i].name = canonical_name(s->tensors[i].disk_name);
+	return safetensors_sort(s, err);
 }
 
 int safetensors_open(struct safetensors *s, const char *dir, struct err *err)
 {
-	char *path = path_join(dir, INDEX);
-	json_t *index = NULL, *map;
+	struct index x = { .path = path_join(dir, INDEX) };
 	int rc;
 
 	memset(s, 0, sizeof *s);
-	s->indexed = file_exists(path);
+	s->indexed = file_exists(x.path);
 	if (s->indexed) {
-		index = json_read_file(path, false, err);
-		map = json_object_get(index, "weight_map");
-		rc = !index || list_index(s, dir, path, map, err) || read_shards(s, err) || check_index(s, path, map, err);
+		rc = index_read(&x, err);
+		if (!rc)
+			list_index(s, dir, &x);
+		rc = rc || read_shards(s, err) || check_index(s, &x, err);
 	} else {
 		rc = list_shards(s, dir, err) || read_shards(s, err);
 	}
-	json_decref(index);
-	free(path);
-	if (!rc) {
-		for (int i = 0; i < s->n_tensors; i++)
-			s->tensors[i].name = canonical_name(s->tensors[i].name);
-		rc = safetensors_sort(s, err);
-	}
+	index_release(&x);
 	if (rc)
 		safetensors_release(s);
 	return rc ? -1 : 0;

@@ -11,6 +11,7 @@ enum st_dtype { ST_F64, ST_I64, ST_F32, ST_I32, ST_BF16, ST_F16, ST_F8_E4M3, ST_
 
 struct st_tensor {
 	const char *name;        /* canonical: without language_model. / backbone. / model. ; owned by the checkpoint */
+	const char *disk_name;   /* as the file spells it */
 	const char *file;        /* path of the shard, for messages */
 	enum st_dtype dtype;
 	int rank;
