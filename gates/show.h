@@ -27,6 +27,8 @@ const json_t *show_get(const json_t *value, ...) __attribute__((sentinel));
 const char *show_string(const json_t *value);                    /* "" if it is none */
 /* A number as text, "-" if it is null: significant digits as %.*g, non-finite by name. */
 const char *show_number(const json_t *value, int digits, char *buf, size_t size);
+/* What the table does not say: reasons, limits of a pass, the arbiter, contradictory prompts, claims.  show_reasons.c */
+void show_reasons(struct term *t, const json_t *verdict);
 /* "next leg: ..." lines */
 void show_next_legs(struct term *t, const json_t *next_legs, int most);
 /* "aliased: ..." and "separable: ..." lines */

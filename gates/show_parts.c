@@ -231,7 +231,7 @@ void show_separable(struct term *t, const json_t *design)
 	size_t i;
 
 	json_array_foreach(json_object_get(design, "aliased"), i, item) {
-		char *factors = join(item, " and ");
+		char *factors = join(item, ", ");
 
 		term_say(t, TINT_WARN, 2, "ALIASED: %s change together in every leg: no two legs tell them apart", factors);
 		free(factors);

@@ -185,6 +185,27 @@ static double limit_of(const json_t *legs)
 	return 0;
 }
 
+static bool any_measured(const json_t *legs)
+{
+	const char *name;
+	const json_t *leg;
+
+	json_object_foreach((json_t *)legs, name, leg)
+		if (show_get(leg, "tokens", NULL))
+			return true;
+	return false;
+}
+
+static void ms_cell(struct table *table, const json_t *ms)
+{
+	double x = json_number_value(ms);
+
+	if (json_is_number(ms))
+		table_add_right(table, TINT_NONE, "%.*f", x < 10 ? 2 : x < 100 ? 1 : 0, x);
+	else
+		table_add_right(table, TINT_NONE, "-");
+}
+
 static void show_legs(const struct shown *s)
 {
 	struct table table = {.term = s->t, .columns = 7};
@@ -203,53 +224,16 @@ static void show_legs(const struct shown *s)
 	table_add(&table, TINT_DIM, "flips (expected), p");
 	table_add_right(&table, TINT_DIM, "ms/token");
 	json_object_foreach((json_t *)s->legs, name, leg) {
-		const json_t *ms = show_get(leg, "timing", "per_token_ms", "p50", NULL);
-		char number[32];
-
 		table_add(&table, TINT_BOLD, "%s", name);
 		path_cell(&table, leg);
 		distance_cells(&table, show_get(leg, "noise", "distance", NULL));
 		forks_cell(&table, show_get(leg, "noise", "forks", NULL));
 		flips_cell(&table, show_get(leg, "noise", "flips", NULL));
-		table_add_right(&table, TINT_NONE, "%s", show_number(ms, 3, number, sizeof(number)));
+		ms_cell(&table, show_get(leg, "timing", "per_token_ms", "p50", NULL));
 	}
 	term_blank(s->t);
 	table_print(&table, s->t, 0, table_rows(&table), "");
 	table_release(&table);
-}
-
-static void say_unmet(const struct shown *s, const char *name, const json_t *line)
-{
-	const json_t *want = json_object_get(line, "want"), *got = show_get(line, "got", NULL);
-	char *wanted = json_is_string(want) ? xstrdup(json_string_value(want)) : json_dumps(want, JSON_ENCODE_ANY);
-	char *found = json_is_string(got) ? xstrdup(json_string_value(got)) : got ? json_dumps(got, JSON_ENCODE_ANY) : xstrdup("absent");
-
-	term_say(s->t, TINT_WARN, 2, "%s: %s %s: want %s, got %s (%s, %lld of %lld rows)", name,
-		 show_string(json_object_get(line, "scope")), show_string(json_object_get(line, "counter")), wanted, found,
-		 show_string(json_object_get(line, "mode")), (long long)json_integer_value(json_object_get(line, "bad_rows")),
-		 (long long)json_integer_value(json_object_get(line, "rows")));
-	free(wanted);
-	free(found);
-}
-
-/* Why a leg is neither a pass nor a plain near tie, and which counters were not met. */
-static void show_reasons(const struct shown *s)
-{
-	const char *name;
-	const json_t *leg, *line;
-	size_t i;
-
-	json_object_foreach((json_t *)s->legs, name, leg) {
-		const char *verdict = show_string(json_object_get(leg, "verdict")), *reason = show_string(json_object_get(leg, "reason"));
-		const char *adjudication = show_string(json_object_get(leg, "adjudication"));
-		bool plain = strcmp(verdict, "STRICT PASS") == 0 || strcmp(adjudication, "NEAR-TIE") == 0;
-
-		if (!plain && *reason)
-			term_say(s->t, term_tint_of(*adjudication ? adjudication : verdict), 2, "%s: %s", name, reason);
-		json_array_foreach(json_object_get(leg, "contract"), i, line)
-			if (json_is_false(json_object_get(line, "ok")))
-				say_unmet(s, name, line);
-	}
 }
 
 /* ---- the design ---- */
@@ -305,28 +289,6 @@ static void show_factors(const struct shown *s)
 	table_print(&table, s->t, 0, table_rows(&table), "");
 	table_release(&table);
 	show_separable(s->t, design);
-}
-
-static void show_contradictory(const struct shown *s)
-{
-	const json_t *item, *side;
-	size_t i, k, m;
-
-	json_array_foreach(show_get(s->verdict, "golden", "contradictory", NULL), i, item) {
-		char *sides = xstrdup("");
-
-		json_array_foreach(json_object_get(item, "sides"), k, side)
-			for (m = 0; m < json_array_size(side); m++) {
-				char *longer = xasprintf("%s%s%s", sides, m ? ", " : k ? " against " : "", show_string(json_array_get(side, m)));
-
-				free(sides);
-				sides = longer;
-			}
-		term_say(s->t, TINT_WARN, 2, "the oracle contradicts itself on %s from step %lld, by %.3g nats: %s",
-			 show_string(json_object_get(item, "prompt")), (long long)json_integer_value(json_object_get(item, "step")),
-			 fabs(json_number_value(json_object_get(item, "d"))), sides);
-		free(sides);
-	}
 }
 
 /* ---- rows ---- */
@@ -429,10 +391,11 @@ void show_verdict(struct term *t, const json_t *verdict, const struct show_optio
 	show_overall(&s);
 	if (!o->quiet) {
 		show_hypotheses(&s);
-		show_legs(&s);
-		say_legend(&s);
-		show_reasons(&s);
-		show_contradictory(&s);
+		if (any_measured(s.legs)) {
+			show_legs(&s);
+			say_legend(&s);
+		}
+		show_reasons(t, verdict);
 		show_factors(&s);
 		show_next_legs(t, show_get(verdict, "next_legs", NULL), 2);
 		show_flips(&s);

@@ -196,6 +196,7 @@ void term_say(struct term *t, enum tint tint, int hang, const char *fmt, ...)
 	char *text, *word, *next;
 	va_list ap;
 	int column = 0;
+	bool begins = true;      /* the word is the first of its line */
 
 	va_start(ap, fmt);
 	text = printed(t, fmt, ap);
@@ -208,14 +209,15 @@ void term_say(struct term *t, enum tint tint, int hang, const char *fmt, ...)
 		word[length] = '\0';
 		int wide = term_columns(word);
 
-		if (column > hang && column + 1 + wide > t->width) {
+		if (!begins && column + 1 + wide > t->width) {
 			fprintf(t->out, "\n%*s", hang, "");
 			t->lines++;
 			column = hang;
-		} else if (word != text) {
+		} else if (!begins) {
 			fputc(' ', t->out);
 			column++;
 		}
+		begins = false;
 		fputs(word, t->out);
 		column += wide;
 	}
@@ -269,7 +271,8 @@ static void print_row(const struct table *t, struct term *term, const struct cel
 		int wide = term_columns(row[i].text), slack = widths[i] - wide;
 		int before = pad + (row[i].right ? slack : 0);
 
-		if (column + before + wide > term->width && column > (int)strlen(indent) && wide) {
+		/* By the column's width, so that all rows break in the same place. */
+		if (column + pad + widths[i] > term->width && column > (int)strlen(indent) && wide) {
 			fprintf(term->out, "\n%s    ", indent);
 			term->lines++;
 			column = (int)strlen(indent) + 4;
