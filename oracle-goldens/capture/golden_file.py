@@ -130,5 +130,5 @@ def same_runs(runs):
 
 
 def command_line():
-    """What was typed, with paths reduced to their last component: a golden names no machine."""
-    return " ".join(os.path.basename(a) if os.sep in a else a for a in sys.argv)
+    """What was typed, with absolute paths reduced to their last component: a golden names no machine."""
+    return " ".join(os.path.basename(a) if os.path.isabs(a) else a for a in [os.path.basename(sys.argv[0])] + sys.argv[1:])
