@@ -17,11 +17,8 @@ SANITIZE ?=
 LIBS     := jansson yaml-0.1 libpcre2-8 libcrypto libxxhash
 TESTLIBS := check
 
-# No -march here: what a CPU feature needs is compiled per file (engine/cpu) and chosen at run time.
+# No -march here: what a CPU feature needs is compiled per level (engine/cpu) and chosen at run time.
 CPPFLAGS := -I. -I$(BUILD) -D_GNU_SOURCE
-ifeq ($(wildcard engine/cpu/backend.c),)
-CPPFLAGS += -DASSAY_NO_CPU
-endif
 CFLAGS   := -std=c11 -g $(OPT) -ffp-contract=off -fno-math-errno -pthread $(WARN) $(SANITIZE)
 LDFLAGS  := -pthread $(SANITIZE)
 
@@ -51,7 +48,11 @@ PKG_LIBS   = $(shell pkg-config --libs $(LIBS) 2>/dev/null)
 CHECK_LIBS = $(shell pkg-config --libs $(TESTLIBS) 2>/dev/null)
 
 contract_src := $(wildcard contract/*.c)
-engine_src   := $(filter-out engine/main.c,$(wildcard engine/*.c)) $(wildcard engine/ref/*.c engine/cpu/*.c) $(cuda_src)
+# The kernels of engine/cpu are compiled once per dispatch level (engine/cpu/level.h), the rest of it once.
+level_src    := $(addprefix engine/cpu/,attn.c conv.c head.c level.c linear.c moe.c norm.c pack.c product.c ssm.c)
+levels       := portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512 avx512bf16)
+engine_src   := $(filter-out engine/main.c,$(wildcard engine/*.c)) \
+	$(filter-out $(level_src),$(wildcard engine/ref/*.c engine/cpu/*.c)) $(cuda_src)
 gates_src    := $(filter-out gates/main.c,$(wildcard gates/*.c))
 contract_tests := $(wildcard contract/tests/check_*.c)
 engine_tests   := $(wildcard engine/tests/check_*.c)
@@ -75,8 +76,21 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@$(if $(Q),echo "  NVCC    $<")
 	$(Q)$(NVCC) $(NVCCFLAGS) -I. -MMD -MP -MT $@ -MF $(@:.o=.d) -c -o $@ $<
 
+LEVEL_avx2       := -mavx2 -mfma -mf16c -mbmi2
+LEVEL_avx512     := $(LEVEL_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+LEVEL_avx512bf16 := $(LEVEL_avx512) -mavx512bf16 -mavx512vbmi
+define level_rule
+$(BUILD)/engine/cpu/%.$(1).o: engine/cpu/%.c $(BUILD)/flags
+	@mkdir -p $$(@D)
+	@$$(if $$(Q),echo "  CC      $$< ($(1))")
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(PKG_CFLAGS) $$(CFLAGS) $$(LEVEL_$(1)) -DLEVEL=$(1) -DLEVEL_HEADER='"vec_$(1).h"' \
+		-MMD -MP -c -o $$@ $$<
+endef
+$(foreach l,$(levels),$(eval $(call level_rule,$(l))))
+level_obj := $(foreach l,$(levels),$(patsubst %.c,$(BUILD)/%.$(l).o,$(level_src)))
+
 $(BUILD)/libcontract.a: $(call obj,$(contract_src))
-$(BUILD)/libengine.a: $(call obj,$(engine_src)) $(cuda_obj)
+$(BUILD)/libengine.a: $(call obj,$(engine_src)) $(level_obj) $(cuda_obj)
 $(BUILD)/libenginetest.a: $(call obj,$(engine_support))
 $(BUILD)/libgates.a: $(call obj,$(gates_src))
 $(BUILD)/%.a:

@@ -7,12 +7,7 @@ const struct backend *backend_find(int backend_value, struct err *err)
 	case BACKEND_REF:
 		return &ref_backend;
 	case BACKEND_CPU:
-#ifdef ASSAY_NO_CPU
-		err_set(err, ERR_CANNOT_RUN, "backend cpu: not in this build");
-		return NULL;
-#else
 		return &cpu_backend;
-#endif
 	case BACKEND_CUDA:
 #ifdef ASSAY_CUDA
 		return &cuda_backend;

@@ -253,7 +253,7 @@ END_TEST
 
 /* Each file is small.json, which loads, with one thing changed; what follows the file's name. */
 static const struct { const char *name, *message; } refused[] = {
-	{ "bad-empty", ":1:0: '[' or '{' expected near end of file" },
+	{ "bad-empty", ":1:1: '[' or '{' expected near end of file" },
 	{ "bad-syntax", ":85:14: unexpected token near ','" },
 	{ "bad-duplicate-key", ":82:4: duplicate key \"a\"" },
 	{ "bad-version", ": $.version: 2.0 is not supported (1.0 is)" },

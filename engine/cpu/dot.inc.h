@@ -1,0 +1,183 @@
+/* The kernels of one weight format.  Included by product.c once per format, with
+ *   DOT(name)      name of this format's functions
+ *   OPERAND        vector type of both factors;  MUL_ADD(acc, w, x) -> vf
+ *   P, S           operands and scale vectors of a step (S: 0, or P is a multiple of it)
+ *   UNIT           columns of a step;  W_BYTES, S_BYTES: what they take in memory
+ *   EXPAND(w, s, weights, scales)   memory -> OPERAND w[P], vf s[S]
+ */
+
+ALWAYS vf DOT(step)(vf acc, const OPERAND *w, const vf *s, const OPERAND *x)
+{
+	if (S == 0) {
+#pragma GCC unroll 4
+		for (int p = 0; p < P; p++)
+			acc = MUL_ADD(acc, w[p], x[p]);
+		return acc;
+	}
+#pragma GCC unroll 2
+	for (int q = 0; q < S; q++) {
+		vf block = {0};
+
+#pragma GCC unroll 4
+		for (int p = q * (P / (S + !S)); p < (q + 1) * (P / (S + !S)); p++)
+			block = MUL_ADD(block, w[p], x[p]);
+		acc = vf_fma(block, s[q], acc);
+	}
+	return acc;
+}
+
+/* The last columns of a row, zero-filled to a whole step: nothing beyond the row is read. */
+ALWAYS void DOT(expand_tail)(OPERAND *w, vf *s, const uint8_t *weights, const uint8_t *scales, int columns)
+{
+	uint8_t last[W_BYTES] = {0}, last_scales[S_BYTES + 1] = {0};
+
+	memcpy(last, weights, (size_t)columns * W_BYTES / UNIT);
+	memcpy(last_scales, scales, (size_t)columns * S_BYTES / UNIT);
+	EXPAND(w, s, last, last_scales);
+}
+
+/* GEMV_ROWS rows from r on; those from `end` on repeat the last. */
+ALWAYS void DOT(rows)(vf *acc, const struct product *g, int r, int end, const OPERAND *x)
+{
+	const struct linear *l = g->w;
+	const uint8_t *w[GEMV_ROWS], *s[GEMV_ROWS];
+	int steps = l->in / UNIT, tail = l->in % UNIT;
+	vf sum[GEMV_ROWS];
+
+#pragma GCC unroll 8
+	for (int i = 0; i < GEMV_ROWS; i++) {
+		size_t row = (size_t)min_int(r + i, end - 1);
+
+		w[i] = (const uint8_t *)l->weight + row * ((size_t)l->in * W_BYTES / UNIT);
+		s[i] = S ? l->block_scale + row * ((size_t)l->in * S_BYTES / UNIT) : w[i];
+		sum[i] = (vf){0};
+	}
+	for (int k = 0; k < steps; k++) {
+#pragma GCC unroll 8
+		for (int i = 0; i < GEMV_ROWS; i++) {
+			OPERAND wv[P];
+			vf sv[S + !S];
+
+			EXPAND(wv, sv, w[i] + (size_t)k * W_BYTES, s[i] + (size_t)k * S_BYTES);
+			sum[i] = DOT(step)(sum[i], wv, sv, x + k * P);
+		}
+	}
+	for (int i = 0; tail && i < GEMV_ROWS; i++) {
+		OPERAND wv[P];
+		vf sv[S + !S];
+
+		DOT(expand_tail)(wv, sv, w[i] + (size_t)steps * W_BYTES, s[i] + (size_t)steps * S_BYTES, tail);
+		sum[i] = DOT(step)(sum[i], wv, sv, x + steps * P);
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < GEMV_ROWS; i++)
+		acc[i] = sum[i];
+}
+
+static void DOT(gemv)(const struct product *g, int r0, int r1, int t)
+{
+	const OPERAND *x = packed_row(g, t);
+
+	for (int r = r0; r < r1; r += VW) {
+		vf acc[VW] = {{0}};
+
+		for (int i = 0; i < VW && r + i < r1; i += GEMV_ROWS)
+			DOT(rows)(acc + i, g, r + i, r1, x);
+		finish_rows(g, r, min_int(VW, r1 - r), t, vf_sum_each(acc));
+	}
+}
+
+/* Panel: operands [step][4 rows][P], then scales [step][4 rows][S]. */
+static void DOT(expand_panel)(OPERAND *panel, vf *scales, const struct linear *l, int r, int end)
+{
+	int steps = l->in / UNIT, tail = l->in % UNIT;
+
+	for (int i = 0; i < 4; i++) {
+		size_t row = (size_t)min_int(r + i, end - 1);
+		const uint8_t *w = (const uint8_t *)l->weight + row * ((size_t)l->in * W_BYTES / UNIT);
+		const uint8_t *s = S ? l->block_scale + row * ((size_t)l->in * S_BYTES / UNIT) : w;
+		int k = 0;
+
+		for (; k < steps; k++)
+			EXPAND(panel + (k * 4 + i) * P, scales + (k * 4 + i) * S, w + (size_t)k * W_BYTES,
+			       s + (size_t)k * S_BYTES);
+		if (tail)
+			DOT(expand_tail)(panel + (k * 4 + i) * P, scales + (k * 4 + i) * S, w + (size_t)k * W_BYTES,
+					 s + (size_t)k * S_BYTES, tail);
+	}
+}
+
+/* acc[c * 4 + i] = dot of panel row i and token row c, `tokens` a constant where this is inlined. */
+ALWAYS void DOT(tile)(vf *acc, int tokens, const OPERAND *panel, const vf *scales, const OPERAND *const *x, int steps)
+{
+	vf sum[TILE_TOKENS * 4];
+
+#pragma GCC unroll 16
+	for (int j = 0; j < tokens * 4; j++)
+		sum[j] = (vf){0};
+	for (int k = 0; k < steps; k++) {
+		if (S == 0) {
+#pragma GCC unroll 4
+			for (int p = 0; p < P; p++) {
+#pragma GCC unroll 8
+				for (int c = 0; c < tokens; c++) {
+					OPERAND xv = x[c][k * P + p];
+
+#pragma GCC unroll 4
+					for (int i = 0; i < 4; i++)
+						sum[c * 4 + i] = MUL_ADD(sum[c * 4 + i], panel[(k * 4 + i) * P + p], xv);
+				}
+			}
+		} else {
+#pragma GCC unroll 8
+			for (int c = 0; c < tokens; c++) {
+#pragma GCC unroll 4
+				for (int i = 0; i < 4; i++)
+					sum[c * 4 + i] = DOT(step)(sum[c * 4 + i], panel + (k * 4 + i) * P,
+								   scales + (k * 4 + i) * S, x[c] + k * P);
+			}
+		}
+	}
+#pragma GCC unroll 16
+	for (int j = 0; j < tokens * 4; j++)
+		acc[j] = sum[j];
+}
+
+static void DOT(gemm)(const struct product *g, int r0, int r1, int t0, int t1, void *scratch)
+{
+	int steps = (g->w->in + UNIT - 1) / UNIT;
+	OPERAND *panel = scratch;
+	vf *scales = (vf *)(panel + (size_t)steps * 4 * P);
+
+	for (int r = r0; r < r1; r += 4) {
+		DOT(expand_panel)(panel, scales, g->w, r, r1);
+		for (int t = t0; t < t1; t += TILE_TOKENS) {
+			int n = min_int(TILE_TOKENS, t1 - t);
+			const OPERAND *x[TILE_TOKENS];
+			vf acc[TILE_TOKENS * 4] = {{0}};
+
+			for (int c = 0; c < TILE_TOKENS; c++)
+				x[c] = packed_row(g, min_int(t + c, t1 - 1));
+			if (n == 1)
+				DOT(tile)(acc, 1, panel, scales, x, steps);
+			else if (n == 2)
+				DOT(tile)(acc, 2, panel, scales, x, steps);
+			else
+				DOT(tile)(acc, TILE_TOKENS, panel, scales, x, steps);
+			finish_tile(g, r, min_int(4, r1 - r), t, n, acc);
+		}
+	}
+}
+
+static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND) * P, DOT(gemv), DOT(gemm)};
+
+#undef DOT
+#undef OPERAND
+#undef MUL_ADD
+#undef P
+#undef S
+#undef UNIT
+#undef W_BYTES
+#undef S_BYTES
+#undef EXPAND
+#undef PACKING

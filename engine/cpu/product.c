@@ -1,0 +1,353 @@
+#include "product.h"
+
+#if HAVE_BF16_DOT
+/* High and low byte of the bf16 value of each e4m3 code without its sign. */
+static _Alignas(64) const uint8_t fp8_high[128] = {
+	0x00, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c,
+	0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d,
+	0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e,
+	0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f,
+	0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
+	0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+	0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+	0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7f,
+};
+static _Alignas(64) const uint8_t fp8_low[128] = {
+	0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xc0,
+};
+#endif
+
+/* Rows that a GEMV holds at once: enough chains of dependent sums to hide their latency. */
+#define GEMV_ROWS 4
+/* Formats without block scales. */
+#define UNSCALED(expand, s, scales) ((void)(s), (void)(scales), expand)
+
+ALWAYS const void *packed_row(const struct product *g, int t)
+{
+	return (const char *)g->x + (size_t)(g->index ? g->index[t] : t) * g->ldx;
+}
+
+/* Lanes are rows r, r + 1, ... of token row t. */
+ALWAYS void finish_rows(const struct product *g, int r, int n, int t, vf v)
+{
+	v = v * vf_set1(g->scale);
+	if (g->w->bias)
+		v = v + vf_load_part(g->w->bias + r, n);
+	if (g->round)
+		v = vf_round_bf16(v);
+	vf_store_part(g->y + (size_t)t * (size_t)g->ldy + r, v, n);
+}
+
+/* acc[c * 4 + i]: token row t + c, row r + i. */
+ALWAYS void finish_tile(const struct product *g, int r, int rows, int t, int tokens, const vf *acc)
+{
+	float bias[VW] = {0}, out[VW];
+
+	if (g->w->bias)
+		for (int i = 0; i < VW; i++)
+			bias[i] = g->w->bias[r + min_int(i % 4, rows - 1)];
+	for (int c = 0; c < tokens; c += VW / 4) {
+		vf v = vf_sum_each(acc + c * 4) * vf_set1(g->scale);
+
+		if (g->w->bias)
+			v = v + vf_load(bias);
+		if (g->round)
+			v = vf_round_bf16(v);
+		vf_store(out, v);
+		for (int j = 0; j < VW / 4 && c + j < tokens; j++) {
+			float *y = g->y + (size_t)(t + c + j) * (size_t)g->ldy + r;
+
+			if (rows == 4)
+				memcpy(y, out + 4 * j, 4 * sizeof(float));
+			else
+				memcpy(y, out + 4 * j, (size_t)rows * sizeof(float));
+		}
+	}
+}
+
+/* ---- expansion to floats ---- */
+
+ALWAYS void expand_f32(vf *w, const uint8_t *p)
+{
+	memcpy(w, p, sizeof(*w));
+}
+
+ALWAYS void expand_f16(vf *w, const uint8_t *p)
+{
+	uint16_t h[VW];
+
+	memcpy(h, p, sizeof(h));
+	*w = vf_load_f16(h);
+}
+
+/* A 32-bit lane holds an even column in its low half, the next odd one in its high half. */
+ALWAYS void expand_bf16(vf *w, const uint8_t *p)
+{
+	vi pair;
+
+	memcpy(&pair, p, sizeof(pair));
+	w[0] = (vf)(pair << 16);
+	w[1] = (vf)(pair & (int32_t)0xffff0000);
+}
+
+/* The code's exponent and mantissa bits at a float's place are the value times 2^-120, subnormals included. */
+ALWAYS vf e4m3_value(vi code)
+{
+	vf magnitude = (vf)((code & 0x7f) << 20) * vf_set1(0x1p120f);
+
+	return (vf)((vi)magnitude | (code & 0x80) << 24);
+}
+
+ALWAYS void expand_fp8(vf *w, const uint8_t *p)
+{
+	*w = e4m3_value(vi_load_u8(p));
+}
+
+/* Likewise: e2m1's bits at a float's place are the value times 2^-126. */
+ALWAYS vf e2m1_value(vi code)
+{
+	vf magnitude = (vf)((code & 7) << 22) * vf_set1(0x1p126f);
+
+	return (vf)((vi)magnitude | (code & 8) << 28);
+}
+
+/* VW bytes, two columns each: even columns, then odd ones. */
+ALWAYS void expand_nibbles(vf *w, const uint8_t *p)
+{
+	vi code = vi_load_u8(p);
+
+	w[0] = e2m1_value(code & 15);
+	w[1] = e2m1_value((code >> 4) & 15);
+}
+
+/* At least one block of 16 columns, 8 bytes. */
+ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
+{
+	for (int i = 0; i < (VW < 8 ? 8 / VW : 1); i++)
+		expand_nibbles(w + 2 * i, p + VW * i);
+	*s = vf_set1(e4m3_table[scales[0]]);
+#if VW == 16
+	*s = vf_select((vi){0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1}, vf_set1(e4m3_table[scales[1]]), *s);
+#endif
+}
+
+#define DOT(name) f32_##name
+#define OPERAND vf
+#define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
+#define P 1
+#define S 0
+#define UNIT VW
+#define W_BYTES (4 * VW)
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_f32(w, weights), s, scales)
+#define PACKING PACKED_FLAT
+#include "dot.inc.h"
+
+#define DOT(name) f16_##name
+#define OPERAND vf
+#define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
+#define P 1
+#define S 0
+#define UNIT VW
+#define W_BYTES (2 * VW)
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_f16(w, weights), s, scales)
+#define PACKING PACKED_FLAT
+#include "dot.inc.h"
+
+#define DOT(name) bf16_##name
+#define OPERAND vf
+#define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
+#define P 2
+#define S 0
+#define UNIT (2 * VW)
+#define W_BYTES (4 * VW)
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_bf16(w, weights), s, scales)
+#define PACKING PACKED_PAIRS
+#include "dot.inc.h"
+
+#define DOT(name) fp8_##name
+#define OPERAND vf
+#define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
+#define P 1
+#define S 0
+#define UNIT VW
+#define W_BYTES VW
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_fp8(w, weights), s, scales)
+#define PACKING PACKED_FLAT
+#include "dot.inc.h"
+
+#define DOT(name) nvfp4_##name
+#define OPERAND vf
+#define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
+#define P (VW < 8 ? 16 / VW : 2)
+#define S 1
+#define UNIT (VW < 8 ? 16 : 2 * VW)
+#define W_BYTES (UNIT / 2)
+#define S_BYTES (UNIT / 16)
+#define EXPAND(w, s, weights, scales) expand_nvfp4(w, s, weights, scales)
+#define PACKING PACKED_PAIRS
+#include "dot.inc.h"
+
+#if HAVE_BF16_DOT
+/* ---- expansion to bf16 ---- */
+
+ALWAYS void expand_half_bf16(vh *w, const uint8_t *p)
+{
+	*w = (vh)_mm512_loadu_si512(p);
+}
+
+/* 64 codes.  High and low byte of the bf16 value are looked up by the code without its sign, then interleaved
+ * within 128-bit lanes: w[0] has columns 0..7, 16..23, 32..39, 48..55, w[1] the others. */
+ALWAYS void expand_half_fp8(vh *w, const uint8_t *p)
+{
+	__m512i code = _mm512_loadu_si512(p);
+	__m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(fp8_high), code, _mm512_load_si512(fp8_high + 64));
+	__m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(fp8_low), code, _mm512_load_si512(fp8_low + 64));
+
+	high = _mm512_ternarylogic_epi32(high, code, _mm512_set1_epi8((char)0x80), 0xf8);    /* high | (code & sign) */
+	w[0] = (vh)_mm512_unpacklo_epi8(low, high);
+	w[1] = (vh)_mm512_unpackhi_epi8(low, high);
+}
+
+/* 64 bytes, 8 blocks: w[0], w[1] have the even and the odd columns of blocks 0, 2, 4, 6, one block in each
+ * 128-bit lane; w[2], w[3] those of blocks 1, 3, 5, 7.  Scales likewise. */
+ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *scales)
+{
+	const __m512i nibble = _mm512_set1_epi8(15);
+	const __m512i high = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
+		(char)0x80, (char)0xbf, (char)0xbf, (char)0xbf, (char)0xc0, (char)0xc0, (char)0xc0, (char)0xc0));
+	const __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0,
+		0, 0, (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0));
+	const __m512i evens = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
+	const __m512i odds = _mm512_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7);
+	__m512i codes = _mm512_loadu_si512(p);
+	__m512i even = _mm512_and_si512(codes, nibble);
+	__m512i odd = _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble);
+	__m512i even_low = _mm512_shuffle_epi8(low, even), even_high = _mm512_shuffle_epi8(high, even);
+	__m512i odd_low = _mm512_shuffle_epi8(low, odd), odd_high = _mm512_shuffle_epi8(high, odd);
+
+	w[0] = (vh)_mm512_unpacklo_epi8(even_low, even_high);
+	w[1] = (vh)_mm512_unpacklo_epi8(odd_low, odd_high);
+	w[2] = (vh)_mm512_unpackhi_epi8(even_low, even_high);
+	w[3] = (vh)_mm512_unpackhi_epi8(odd_low, odd_high);
+
+	__m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)scales));
+	__m512 scale = _mm512_castps256_ps512((__m256)_mm256_slli_epi32(bits, 20) * 0x1p120f);
+
+	s[0] = _mm512_permutexvar_ps(evens, scale);
+	s[1] = _mm512_permutexvar_ps(odds, scale);
+}
+
+#define DOT(name) half_bf16_##name
+#define OPERAND vh
+#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define P 1
+#define S 0
+#define UNIT 32
+#define W_BYTES 64
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_bf16(w, weights), s, scales)
+#define PACKING PACKED_HALF
+#include "dot.inc.h"
+
+#define DOT(name) half_fp8_##name
+#define OPERAND vh
+#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define P 2
+#define S 0
+#define UNIT 64
+#define W_BYTES 64
+#define S_BYTES 0
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_fp8(w, weights), s, scales)
+#define PACKING PACKED_HALF_FP8
+#include "dot.inc.h"
+
+#define DOT(name) half_nvfp4_##name
+#define OPERAND vh
+#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define P 4
+#define S 2
+#define UNIT 128
+#define W_BYTES 64
+#define S_BYTES 8
+#define EXPAND(w, s, weights, scales) expand_half_nvfp4(w, s, weights, scales)
+#define PACKING PACKED_HALF_NVFP4
+#include "dot.inc.h"
+#endif
+
+/* Activations that are bf16 values: all of them under compute: bf16, quantised ones always (e4m3, and e2m1
+ * times e4m3, are exact in bf16). */
+static const struct product_kernel *kernel_for(const struct device *dev, enum weight_format format, bool quantised)
+{
+#if HAVE_BF16_DOT
+	if (dev->bf16 || quantised) {
+		static const struct product_kernel *const half[N_WEIGHT_FORMATS] = {
+			[WEIGHT_BF16] = &half_bf16_kernel, [WEIGHT_FP8] = &half_fp8_kernel,
+			[WEIGHT_NVFP4] = &half_nvfp4_kernel,
+		};
+
+		if (half[format])
+			return half[format];
+	}
+#endif
+	static const struct product_kernel *const kernels[N_WEIGHT_FORMATS] = {
+		[WEIGHT_BF16] = &bf16_kernel, [WEIGHT_F16] = &f16_kernel, [WEIGHT_F32] = &f32_kernel,
+		[WEIGHT_FP8] = &fp8_kernel, [WEIGHT_NVFP4] = &nvfp4_kernel,
+	};
+	(void)dev;
+	(void)quantised;
+	return kernels[format];
+}
+
+void product_pick(struct product *p, const struct device *dev, const struct linear *w, enum numerics numerics)
+{
+	bool quantised = numerics == NUMERICS_W8A8 || numerics == NUMERICS_W4A4;
+
+	p->w = w;
+	p->kernel = kernel_for(dev, w->format, quantised);
+	p->scale = quantised ? w->scale * w->input_scale : w->scale;
+	p->round = dev->bf16;
+	p->index = NULL;
+}
+
+void product_dense(struct product *p, struct linear *linear, const struct device *dev, const void *weight, int out, int in)
+{
+	*linear = (struct linear){.out = out, .in = in, .weight = weight, .scale = 1,
+				  .format = product_dense_half(dev) ? WEIGHT_BF16 : WEIGHT_F32};
+	product_pick(p, dev, linear, NUMERICS_BF16);
+	p->round = false;
+}
+
+void product_block(const struct product *p, int r0, int r1, int t0, int t1, void *panel)
+{
+	if (t1 - t0 == 1)
+		p->kernel->gemv(p, r0, r1, t0);
+	else
+		p->kernel->gemm(p, r0, r1, t0, t1, panel);
+}
+
+static size_t padded(int in)
+{
+	return ((size_t)in + 127) / 128 * 128;
+}
+
+size_t packed_bytes(int in)
+{
+	return padded(in) * sizeof(float);
+}
+
+/* Operands of four rows as floats, and scale vectors of VW floats for every 16 columns at most. */
+size_t panel_bytes(int in)
+{
+	return 4 * padded(in) * sizeof(float) + 4 * padded(in) / 16 * sizeof(vf);
+}
