@@ -69,48 +69,41 @@ static bool is_word(char c)
 	       c == '_' || c == '.' || c == '-' || c == '+';
 }
 
-/* Copies the text with the literals of non-finite numbers, where a value may stand, replaced by strings that
- * are padded to the literal's length: only what follows NaN on its line moves, by two columns. */
+/* Copies the text with the literals of non-finite numbers replaced by strings that are padded to the literal's
+ * length: only what follows NaN on its line moves, by two columns.  Where no value may stand the string is as wrong
+ * as the literal was, but for keys, which are left alone. */
 static char *quote_infinity(const char *bytes, size_t size, size_t *out_size)
 {
 	static const struct { const char *literal, *string; } words[] = {
 		{ "Infinity", "\"inf\"   " }, { "-Infinity", "\"-inf\"   " }, { "NaN", "\"nan\"" },
 	};
 	char *out = xmalloc(size / 3 * 5 + 8);
-	char before = ':';      /* the last character that is not white space */
 	size_t n = 0;
 
-	for (size_t i = 0; i < size; ) {
-		size_t end = i, next;
+	for (size_t i = 0, end, next; i < size; i = end) {
+		const char *from = bytes + i;
 
+		end = i + 1;
 		if (bytes[i] == '"') {
-			for (end = i + 1; end < size && bytes[end] != '"'; end++)
-				if (bytes[end] == '\\' && end + 1 < size)
-					end++;
+			while (end < size && bytes[end] != '"')
+				end += bytes[end] == '\\' ? 2 : 1;
 			end = end < size ? end + 1 : size;
 		} else if (is_word(bytes[i])) {
 			while (end < size && is_word(bytes[end]))
 				end++;
-			for (next = end; next < size && is_space(bytes[next]); next++)
-				;
-			for (int w = 0; w < 3 && strchr(":[,", before) && (next == size || bytes[next] != ':'); w++) {
-				if (end - i == strlen(words[w].literal) && memcmp(bytes + i, words[w].literal, end - i) == 0) {
-					n += (size_t)sprintf(out + n, "%s", words[w].string);
-					i = end;
-					before = '"';
-					break;
-				}
-			}
-			if (i == end)
-				continue;
-		} else {
-			end = i + 1;
 		}
-		if (!is_space(bytes[end - 1]))
-			before = bytes[end - 1];
-		memcpy(out + n, bytes + i, end - i);
-		n += end - i;
-		i = end;
+		for (next = end; next < size && is_space(bytes[next]); next++)
+			;
+		for (int w = 0; w < 3 && (next == size || bytes[next] != ':'); w++)
+			if (end - i == strlen(words[w].literal) && memcmp(bytes + i, words[w].literal, end - i) == 0)
+				from = words[w].string;
+		if (from == bytes + i) {
+			memcpy(out + n, from, end - i);
+			n += end - i;
+		} else {
+			memcpy(out + n, from, strlen(from));
+			n += strlen(from);
+		}
 	}
 	*out_size = n;
 	return out;

@@ -159,7 +159,7 @@ END_TEST
 START_TEST(infinity_only_as_a_value)
 {
 	static const char *const bad[] = {
-		"{Infinity: 1}", "{\"a\": Infinity: 1}", "Infinity", "[+Infinity]", "[-NaN]", "[Infinity2]", "[aNaN]", "[NaN.5]",
+		"{Infinity: 1}", "{\"a\":1,NaN : 1}", "{\"a\":1,Infinity:1}", "{\"a\": Infinity: 1}", "Infinity", "[+Infinity]", "[-NaN]", "[Infinity2]", "[aNaN]", "[NaN.5]",
 		"[1 NaN]", "[infinity]", "[nan]", "{\"a\" NaN}", "[\"x\"NaN]", "[NaN",
 	};
 
