@@ -73,6 +73,7 @@ static int load_recipe(struct evidence *e, struct err *err)
 	int failed = recipe_load(&e->recipe, recipe, err) || overrides_load(&e->overrides, over, err);
 
 	e->overridden = file_exists(over);
+	e->prompts_asked = e->recipe.n_prompts;
 	if (!failed && e->overridden)
 		failed = recipe_override(&e->recipe, &e->overrides, err);
 	free(recipe);
@@ -104,6 +105,9 @@ static int ask_prompts(struct evidence *e, struct err *err)
 				failed = recipe_error(r, r->place.prompts[i], err, "prompt `%s` is asked twice", r->prompts[i]);
 		asked[n++] = p;
 	}
+	if (!failed && e->prompts_asked == 0)
+		for (int i = 0; i < g->n_prompts; i++)
+			e->prompts_asked += golden_row_find(base, i) != NULL;
 	if (!failed)
 		oracle_measure(&e->oracle, g, base, asked, n, r->max_steps);
 	free(asked);

@@ -161,6 +161,7 @@ struct evidence {
 	struct recipe recipe;
 	struct overrides overrides;
 	bool overridden;
+	int prompts_asked;                   /* by the recipe, before --until-decided stopped */
 	struct golden golden;
 	struct tokenizer *tokenizer;         /* owned; NULL: no texts */
 	char *no_texts;                      /* owned; why a tokenizer that is there cannot be used */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "gates/evidence.h"
+#include "gates/until.h"
 
 #define SMALL_P 0.01        /* of the direction and drift tests, after Holm */
 #define LIKELY_P 0.05       /* below it a count of flips is not what benign noise leaves */
@@ -180,10 +181,23 @@ static void say_open(const struct evidence *e, struct leg *l)
 	say_flips(e, l, ADJ_NOT_MEASURED);
 }
 
+static void say_stop(const struct evidence *e, struct leg *l)
+{
+	int *order = xcalloc((size_t)e->oracle.n_prompts + 1, sizeof *order);
+
+	for (int i = 0; i < e->oracle.n_prompts; i++)      /* already in the order in which they ran */
+		order[i] = i;
+	text_also(&l->reason, "stopped early after %d of %d prompts (%s): the others were not compared", e->oracle.n_prompts,
+		  e->prompts_asked, until_by_name(until_leg(e, l, order)));
+	free(order);
+}
+
 static void say_notes(const struct evidence *e, struct leg *l)
 {
 	const struct noise *n = &l->noise;
 
+	if (e->overrides.n_prompts)
+		say_stop(e, l);
 	if (n->arbiter.leg >= 0) {
 		const struct leg *a = &e->legs[n->arbiter.leg];
 		static const int numerics[] = { FACTOR_MAMBA_PROJ, FACTOR_MOE_EXPERTS };

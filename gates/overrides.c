@@ -1,4 +1,4 @@
-/* What --set and --leg changed: <run>/overrides.json, applied to the recipe by the runner and by the judge. */
+/* What --set, --leg and --until-decided changed: <run>/overrides.json, applied to the recipe by the runner and by the judge. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +26,15 @@ static int load_set(struct overrides *o, const json_t *set, const char *path, st
 	return 0;
 }
 
-static int load_legs(struct overrides *o, const json_t *legs, const char *path, struct err *err)
+static int load_names(char ***names, int *n, const json_t *array, const char *key, const char *path, struct err *err)
 {
-	o->legs = xcalloc(json_array_size(legs) + 1, sizeof(*o->legs));
-	for (size_t i = 0; i < json_array_size(legs); i++) {
-		const json_t *name = json_array_get(legs, i);
+	*names = xcalloc(json_array_size(array) + 1, sizeof(**names));
+	for (size_t i = 0; i < json_array_size(array); i++) {
+		const json_t *name = json_array_get(array, i);
 
 		if (!json_is_string(name))
-			return err_set(err, ERR_INPUT, "%s: $.legs[%zu]: expected a string", path, i);
-		o->legs[o->n_legs++] = xstrdup(json_string_value(name));
+			return err_set(err, ERR_INPUT, "%s: $.%s[%zu]: expected a string", path, key, i);
+		(*names)[(*n)++] = xstrdup(json_string_value(name));
 	}
 	return 0;
 }
@@ -56,16 +56,30 @@ int overrides_load(struct overrides *o, const char *path, struct err *err)
 	if (!failed) {
 		const json_t *set = json_get_object(&top, "set", false);
 		const json_t *legs = json_get_array(&top, "legs", false);
+		const json_t *prompts = json_get_array(&top, "prompts", false);
 
-		failed = json_end(&top) || (set && load_set(o, set, path, err)) || (legs && load_legs(o, legs, path, err));
+		failed = json_end(&top) || (set && load_set(o, set, path, err))
+			 || (legs && load_names(&o->legs, &o->n_legs, legs, "legs", path, err))
+			 || (prompts && load_names(&o->prompts, &o->n_prompts, prompts, "prompts", path, err));
 	}
 	json_decref(json);
 	return failed ? -1 : 0;
 }
 
+static void save_names(json_t *json, const char *key, char *const *names, int n)
+{
+	json_t *array = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(array, json_string(names[i]));
+	if (n)
+		json_object_set(json, key, array);
+	json_decref(array);
+}
+
 int overrides_save(const struct overrides *o, const char *path, struct err *err)
 {
-	json_t *json = json_object(), *set = json_object(), *legs = json_array();
+	json_t *json = json_object(), *set = json_object();
 	char value[32];
 	int failed;
 
@@ -78,15 +92,12 @@ int overrides_save(const struct overrides *o, const char *path, struct err *err)
 		json_object_set_new(set, name, factor_is_number((enum factor)f) && v >= 0 ? json_integer(v)
 				    : json_string(arm_text(&o->set, (enum factor)f, value, sizeof(value))));
 	}
-	for (int i = 0; i < o->n_legs; i++)
-		json_array_append_new(legs, json_string(o->legs[i]));
 	if (json_object_size(set))
 		json_object_set(json, "set", set);
-	if (json_array_size(legs))
-		json_object_set(json, "legs", legs);
+	save_names(json, "legs", o->legs, o->n_legs);
+	save_names(json, "prompts", o->prompts, o->n_prompts);
 	failed = json_write_file(json, path, JSON_INDENT(1), err);
 	json_decref(set);
-	json_decref(legs);
 	json_decref(json);
 	return failed;
 }
@@ -96,6 +107,9 @@ void overrides_release(struct overrides *o)
 	for (int i = 0; i < o->n_legs; i++)
 		free(o->legs[i]);
 	free(o->legs);
+	for (int i = 0; i < o->n_prompts; i++)
+		free(o->prompts[i]);
+	free(o->prompts);
 	*o = (struct overrides){0};
 }
 
@@ -176,6 +190,19 @@ static int select_legs(struct recipe *r, const struct overrides *o, struct err *
 	return err->kind ? -1 : 0;
 }
 
+static void replace_prompts(struct recipe *r, const struct overrides *o)
+{
+	for (int i = 0; i < r->n_prompts; i++)
+		free(r->prompts[i]);
+	free(r->prompts);
+	free(r->place.prompts);
+	r->n_prompts = o->n_prompts;
+	r->prompts = xcalloc((size_t)o->n_prompts + 1, sizeof(*r->prompts));
+	r->place.prompts = xcalloc((size_t)o->n_prompts + 1, sizeof(*r->place.prompts));
+	for (int i = 0; i < o->n_prompts; i++)
+		r->prompts[i] = xstrdup(o->prompts[i]);
+}
+
 int recipe_override(struct recipe *r, const struct overrides *o, struct err *err)
 {
 	int first, second;
@@ -184,6 +211,8 @@ int recipe_override(struct recipe *r, const struct overrides *o, struct err *err
 		return -1;
 	for (int i = 0; i < r->n_legs; i++)
 		arm_overlay(&r->legs[i].arm, &o->set);
+	if (o->n_prompts)
+		replace_prompts(r, o);
 	if (recipe_same_legs(r, &first, &second))
 		return err_set(err, ERR_INPUT, "%s: with the overrides, legs `%s` and `%s` have the same factors, engine and host",
 			       r->file, r->legs[first].name, r->legs[second].name);

@@ -96,9 +96,10 @@ void recipe_drop_legs(struct recipe *r, int kept);   /* frees the legs from `kep
 /* Two legs that differ in nothing (factors with their defaults, engine, host): their indices, or false. */
 bool recipe_same_legs(const struct recipe *r, int *first, int *second);
 
-/* <run>/overrides.json: {"set": {factor: value}, "legs": [name]}.  --set goes over every leg's arm, --leg leaves the
- * other legs out (with what names them in require; predictions about legs that were left out test nothing). */
-struct overrides { struct arm set; char **legs; int n_legs; };
+/* <run>/overrides.json: {"set": {factor: value}, "legs": [name], "prompts": [id]}.  --set goes over every leg's arm, --leg
+ * leaves the other legs out (with what names them in require; predictions about legs that were left out test nothing).
+ * `prompts` are those that ran before --until-decided stopped; they replace the recipe's. */
+struct overrides { struct arm set; char **legs; int n_legs; char **prompts; int n_prompts; };
 int overrides_load(struct overrides *o, const char *path, struct err *err);   /* an absent file: none */
 int overrides_save(const struct overrides *o, const char *path, struct err *err);
 void overrides_release(struct overrides *o);
