@@ -222,6 +222,22 @@ static double others_margin(struct walk *w, int n_top)
 	return stats_median(x, n);
 }
 
+/* The side of a profile that is not there any more at the contradiction: the nearer one, by D, at the first step that it and
+ * both sides answer differently; -1: there is none. */
+static signed char side_by_distance(struct walk *w, int k, const struct contradiction *c)
+{
+	for (int t = 0; t < w->base->n && t < w->reach[k]; t++) {
+		if (walk_step(w, t) < 0)
+			continue;
+		int n = w->base->steps[t].n_top;
+		double a = top_distance(w->value[k], w->value[c->pair[0]], n), b = top_distance(w->value[k], w->value[c->pair[1]], n);
+
+		if (fabs(a - b) >= SAME)
+			return a > b;
+	}
+	return -1;
+}
+
 /* Which side of a contradiction each profile stands on: base's side is 0. */
 static void take_sides(struct walk *w, struct contradiction *c)
 {
@@ -232,7 +248,10 @@ static void take_sides(struct walk *w, struct contradiction *c)
 
 	for (int k = 0; k < w->n; k++)
 		c->side[k] = isnan(w->margin[k]) ? -1 : fabs(w->margin[k] - a) > fabs(w->margin[k] - b);
-	if (c->side[w->me] == 1 || (c->side[w->me] < 0 && c->side[0] == 1))
+	for (int k = 0; k < w->n; k++)
+		if (c->side[k] < 0)
+			c->side[k] = side_by_distance(w, k, c);
+	if (c->side[w->me] == 1)
 		for (int k = 0; k < w->n; k++)
 			c->side[k] = c->side[k] < 0 ? -1 : !c->side[k];
 }
@@ -327,7 +346,7 @@ static double noise_scale(const double *d, size_t n)
 		return NAN;
 	double median = stats_percentile_sorted(d, n, 0.5);
 
-	return median > 0 ? 1.4826 * median : sqrt(M_PI / 2) * stats_mean(d, n);
+	return median >= SAME ? 1.4826 * median : sqrt(M_PI / 2) * stats_mean(d, n);
 }
 
 /* q = min(0.8, sum of q1 over the four best ids after y1), and the same with margins halved. */

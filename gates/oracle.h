@@ -31,7 +31,7 @@ struct contradiction {
 	int prompt, step;      /* golden prompt; where |d| is largest */
 	double d;              /* that |d| */
 	int pair[2];           /* the two profiles */
-	signed char *side;     /* owned [golden.n_profiles]: 0 or 1, nearest by margin; -1: not there */
+	signed char *side;     /* owned [golden.n_profiles]: 0 (base's) or 1, the nearer; -1: cannot be said */
 };
 
 struct oracle {
