@@ -202,7 +202,8 @@ void pairs_compare(struct evidence *e);                      /* section 7 */
 void design_of_run(struct evidence *e);
 void design_of_recipe(struct design *d, const struct recipe *r);
 void hypotheses_test(struct evidence *e);
-/* Every one-factor change of a row, best first.  h NULL: all hypotheses are left.  tokens: what a leg would have to run. */
+/* Every one-factor change of a row, best first.  h NULL: nothing ran yet, and what the planned legs will leave of the
+ * hypotheses is not known: factors alone rank.  tokens: what a leg would have to run. */
 void candidates_rank(struct design *d, const struct recipe *r, const struct hypothesis_finding *h, double tokens);
 void next_legs(struct evidence *e);
 void claims_draw(struct evidence *e);

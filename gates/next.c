@@ -146,9 +146,9 @@ static void weigh_factors(const struct design *d, struct candidate *c)
 }
 
 /* Stable: candidates that weigh the same keep the order of rows, factors and values. */
-static bool candidate_before(const struct candidate *a, const struct candidate *b)
+static bool candidate_before(const struct candidate *a, const struct candidate *b, bool ran)
 {
-	if (a->n_pairs != b->n_pairs)
+	if (ran && a->n_pairs != b->n_pairs)
 		return a->n_pairs > b->n_pairs;
 	if (a->n_gained != b->n_gained)
 		return a->n_gained > b->n_gained;
@@ -196,14 +196,14 @@ void candidates_rank(struct design *d, const struct recipe *r, const struct hypo
 		}
 		int at = kept++;
 
-		for (; at > 0 && candidate_before(&c, &d->candidates[at - 1]); at--)
+		for (; at > 0 && candidate_before(&c, &d->candidates[at - 1], h != NULL); at--)
 			d->candidates[at] = d->candidates[at - 1];
 		d->candidates[at] = c;
 	}
 	d->n_candidates = kept;
 	d->n_next = 0;
 	while (r->kind == RECIPE_DISCRIMINATE && d->n_next < kept &&
-	       d->candidates[d->n_next].n_pairs == d->candidates[0].n_pairs &&
+	       (!h || d->candidates[d->n_next].n_pairs == d->candidates[0].n_pairs) &&
 	       d->candidates[d->n_next].n_gained == d->candidates[0].n_gained)
 		d->n_next++;
 }

@@ -113,6 +113,8 @@ json_t *verdict_explain_recipe(const struct recipe *r, struct err *err)
 	json_object_set_new(o, "design", design_document(&d));
 	json_object_set_new(o, "claims", claims);
 	json_object_set_new(o, "next_legs", next_legs_document(&d, r));
+	json_object_set_new(o, "tokens_per_leg", r->n_prompts ? json_integer((json_int_t)r->n_prompts * r->max_steps *
+			    (r->modes[MODE_FREE] + r->modes[MODE_FORCED])) : json_null());
 	design_release(&d);
 	return o;
 }

@@ -18,7 +18,8 @@ int verdict_exit_code(const json_t *verdict);
 json_t *verdict_load(const char *path, struct err *err);
 
 /* What can be said of a recipe before anything runs: the design part of a verdict ("design", "claims" that could be
- * supported, "next_legs") with minutes null.  New reference. */
+ * supported: status supportable or refused; "next_legs") with minutes null, and "tokens_per_leg", what a leg costs (null
+ * where the recipe asks for all prompts).  New reference. */
 struct recipe;
 json_t *verdict_explain_recipe(const struct recipe *r, struct err *err);
 
