@@ -26,10 +26,10 @@ static void print_verdict(const json_t *verdict, const char *run_dir, bool json,
 	show_verdict(&term, verdict, &show);
 }
 
-int command_verdict(const char *run_dir, bool json, bool quiet)
+int command_verdict(const char *run_dir, struct golden *golden, bool json, bool quiet)
 {
 	struct err err = {0};
-	json_t *verdict = verdict_judge(run_dir, &err);
+	json_t *verdict = verdict_judge_loaded(run_dir, golden, &err);
 	char *path = path_join(run_dir, "verdict.json");
 	int code;
 
@@ -153,7 +153,7 @@ int command_run(int argc, char **argv)
 			code = end_interrupted(&run, &options);
 		} else {
 			run_close(&run, &options);
-			code = end_troubled(&run, command_verdict(run.dir, json, options.quiet));
+			code = end_troubled(&run, command_verdict(run.dir, &run.golden, json, options.quiet));
 		}
 	}
 	run_release(&run);
@@ -177,5 +177,5 @@ int command_judge(int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return command_usage("judge", "which run directory?");
-	return command_verdict(argv[optind], json, quiet);
+	return command_verdict(argv[optind], NULL, json, quiet);
 }

@@ -25,6 +25,6 @@ int command_help(const char *name);
 
 /* Judges a run directory, writes its verdict.json, and prints it: the table, its first lines (quiet), or the
  * document (json).  The exit code; what could not be written makes it 2, and the verdict is printed all the same. */
-int command_verdict(const char *run_dir, bool json, bool quiet);
+int command_verdict(const char *run_dir, struct golden *golden /* as verdict_judge_loaded; NULL */, bool json, bool quiet);
 
 #endif

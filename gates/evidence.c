@@ -145,12 +145,26 @@ static void load_leg(struct evidence *e, struct leg *l)
 	free(ended);
 }
 
-int evidence_load(struct evidence *e, const char *run_dir, struct err *err)
+static int load_golden(struct evidence *e, struct golden *at_hand, struct err *err)
+{
+	char *path = path_join(e->dir, "golden.json");
+	int failed = 0;
+
+	if (at_hand) {
+		e->golden = *at_hand;
+		*at_hand = (struct golden){ 0 };
+	} else {
+		failed = golden_load(&e->golden, path, err);
+	}
+	free(path);
+	return failed;
+}
+
+int evidence_load(struct evidence *e, const char *run_dir, struct golden *golden, struct err *err)
 {
 	*e = (struct evidence){ .dir = xstrdup(run_dir) };
-	char *golden = path_join(run_dir, "golden.json"), *tokenizer = path_join(run_dir, "tokenizer.json");
-	int failed = load_recipe(e, err) || golden_load(&e->golden, golden, err) || load_run(e, err) ||
-		ask_prompts(e, err);
+	char *tokenizer = path_join(run_dir, "tokenizer.json");
+	int failed = load_recipe(e, err) || load_golden(e, golden, err) || load_run(e, err) || ask_prompts(e, err);
 
 	if (!failed && file_exists(tokenizer)) {
 		struct err why = { 0 };
@@ -168,7 +182,6 @@ int evidence_load(struct evidence *e, const char *run_dir, struct err *err)
 			load_leg(e, &e->legs[i]);
 		}
 	}
-	free(golden);
 	free(tokenizer);
 	return failed ? -1 : 0;
 }

@@ -177,7 +177,8 @@ struct evidence {
 };
 
 /* Reads a run directory.  A leg's report that cannot be read is that leg's finding, not an error. */
-int evidence_load(struct evidence *e, const char *run_dir, struct err *err);
+/* `golden`: that of the run, if it was read already (moved: {0} afterwards); NULL: golden.json is read. */
+int evidence_load(struct evidence *e, const char *run_dir, struct golden *golden, struct err *err);
 void evidence_release(struct evidence *e);
 
 /* "p2" of an asked prompt. */

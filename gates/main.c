@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "commands.h"
 #include "contract/version.h"
+#include "golden_tool.h"
 #include "suggest.h"
 
 struct command {
@@ -14,7 +15,7 @@ struct command {
 	int (*run)(int argc, char **argv);       /* NULL: not built in this version */
 	const char *usage;                       /* after the name */
 	const char *says;
-	const char *more;                        /* options and notes */
+	const char *more;                        /* options and notes; NULL: the command has its own help */
 };
 
 static const struct command commands[] = {
@@ -45,7 +46,7 @@ static const struct command commands[] = {
 	{"history", NULL, "RECIPE", "what changed between recorded verdicts", ""},
 	{"compare", NULL, "RUN_DIR RUN_DIR", "two runs side by side", ""},
 	{"capture", NULL, "RECIPE", "run oracles, write golden profiles", ""},
-	{"golden", NULL, "check|show|diff|import FILE...", "look at goldens", ""},
+	{"golden", golden_main, "check|show|diff|import FILE...", "look at goldens", NULL},
 	{"selftest", NULL, "", "planted faults, and which instrument catches each", ""},
 	{"doctor", command_doctor, "[--engine FILE]", "what this machine can run", ""},
 	{"schema", command_schema, "NAME", "print the JSON Schema of recipe, golden, report, verdict or bench", ""},
@@ -150,7 +151,7 @@ int main(int argc, char **argv)
 
 	if (!c)
 		return unknown_command(argv[1]);
-	if (argc > 2 && is_help(argv[2]))
+	if (argc > 2 && is_help(argv[2]) && c->more)
 		return command_help(c->name);
 	if (!c->run) {
 		fprintf(stderr, "assay %s: not built in this version\n", c->name);

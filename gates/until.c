@@ -93,7 +93,7 @@ int until_decided(const char *run_dir, enum until_by *by, int n_legs, struct err
 	struct evidence e;
 	int decided = -1;
 
-	if (!evidence_load(&e, run_dir, err)) {
+	if (!evidence_load(&e, run_dir, NULL, err)) {
 		int *order = xcalloc((size_t)e.oracle.n_prompts + 1, sizeof *order);
 
 		BUG_ON(by && n_legs != e.n_legs);

@@ -35,10 +35,15 @@ static void judge(struct evidence *e)
 
 json_t *verdict_judge(const char *run_dir, struct err *err)
 {
+	return verdict_judge_loaded(run_dir, NULL, err);
+}
+
+json_t *verdict_judge_loaded(const char *run_dir, struct golden *golden, struct err *err)
+{
 	struct evidence e;
 	json_t *verdict = NULL;
 
-	if (!evidence_load(&e, run_dir, err)) {
+	if (!evidence_load(&e, run_dir, golden, err)) {
 		judge(&e);
 		verdict = verdict_document(&e);
 	}

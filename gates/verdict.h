@@ -13,6 +13,9 @@
 /* Judges again from the stored files.  A new reference to a document of assay/verdict/1, or NULL after
  * err_set (the recipe or golden of the run cannot be read; a leg's report that cannot is that leg's ERROR). */
 json_t *verdict_judge(const char *run_dir, struct err *err);
+/* The same for a run whose golden.json has just been written from `golden`, so that it is not read twice.  Moved: {0} afterwards. */
+struct golden;
+json_t *verdict_judge_loaded(const char *run_dir, struct golden *golden, struct err *err);
 int verdict_exit_code(const json_t *verdict);
 /* Reads and checks the outline of a verdict: RUN_DIR (its verdict.json) or a file. */
 json_t *verdict_load(const char *path, struct err *err);
