@@ -8,12 +8,25 @@ BUILD   ?= build
 CC      ?= gcc
 CUDA    ?= auto
 ARCH    ?= sm_90
+PREFIX  ?= /usr/local
 V       ?= 0
 Q       := $(if $(filter 1,$(V)),,@)
 
 OPT      ?= -O3
 WARN     := -Wall -Wextra -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wvla -Werror
 SANITIZE ?=
+
+# These goals build everything in their own way and place, so they come alone.
+ifneq ($(filter asan,$(MAKECMDGOALS)),)
+ifneq ($(words $(MAKECMDGOALS)),1)
+$(error make asan takes no other goal beside it)
+endif
+BUILD    := $(BUILD)/asan
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT      := -O2
+CUDA     := 0
+endif
+
 LIBS     := jansson yaml-0.1 libpcre2-8 libcrypto libxxhash
 TESTLIBS := check
 
@@ -43,6 +56,7 @@ cuda_support := $(filter-out engine/tests/cuda/check_%,$(wildcard engine/tests/c
 cuda_obj    = $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard engine/cuda/*.cu))
 endif
 
+# Expanded when a compiler is called, which is after `libraries`.
 PKG_CFLAGS = $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
 PKG_LIBS   = $(shell pkg-config --libs $(LIBS) 2>/dev/null)
 CHECK_LIBS = $(shell pkg-config --libs $(TESTLIBS) 2>/dev/null)
@@ -62,11 +76,11 @@ gates_tests    := $(wildcard gates/tests/check_*.c)
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 .PHONY: all
-all: $(BUILD)/assay $(BUILD)/assay-engine
+all: $(BUILD)/assay $(BUILD)/assay-engine ## build both programs, assay and assay-engine (the default)
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -path $(BUILD)/asan -prune -o -name '*.d' -print 2>/dev/null)
 
-$(BUILD)/%.o: %.c $(BUILD)/flags
+$(BUILD)/%.o: %.c $(BUILD)/flags | libraries
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  CC      $<")
 	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
@@ -120,9 +134,47 @@ $(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/
 
 tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tests) $(cuda_tests))
 
-.PHONY: test
-test: $(tests) all
-	$(Q)status=0; for t in $(tests); do echo "== $$t"; $$t; rc=$$?; [ $$rc -eq 0 ] || [ $$rc -eq 77 ] || status=1; done; exit $$status
+# ---- what people call ----
+
+.PHONY: libraries deps gate check test asan valgrind lint install help clean FORCE
+deps: libraries ## install by apt what is missing (Debian 12)
+# Other goals than these install nothing, but say what is missing before a compiler does.
+libraries:
+	@CC='$(CC)' sh scripts/deps.sh $(if $(filter deps check gate asan,$(MAKECMDGOALS)),,--check)
+
+# GNU make knows one exit code for all failures, 2; what the run itself answered is printed.
+gate: all ## deps, build, and run recipes/on-off-host.yaml
+	$(Q)$(BUILD)/assay run recipes/on-off-host.yaml || { echo "gate: assay run exited $$?"; exit 1; }
+
+check test: all $(tests) ## deps, build with warnings as errors, and every test that this machine can run
+	$(Q)sh scripts/run-tests.sh $(tests)
+
+asan: all $(tests) ## deps, build in build/asan, and every test under ASan, UBSan and leak detection
+	$(Q)ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 \
+	 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=10 sh scripts/run-tests.sh $(tests)
+
+valgrind: all $(tests) ## every test under valgrind (slow)
+	$(Q)CK_TIMEOUT_MULTIPLIER=100 TEST_TIMEOUT_S=7200 sh scripts/run-tests.sh \
+	 --with 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite' $(tests)
+
+lint: $(BUILD)/version_info.h libraries ## the house rules, cppcheck and clang-tidy where installed
+	$(Q)sh scripts/lint.sh -std=c11 $(CPPFLAGS) $(PKG_CFLAGS)
+
+install: all ## programs and man pages into DESTDIR, PREFIX (/usr/local)
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	$(Q)install -m 755 $(BUILD)/assay $(BUILD)/assay-engine $(DESTDIR)$(PREFIX)/bin
+	$(Q)$(foreach page,$(wildcard docs/*.1),install -m 644 $(page) $(DESTDIR)$(PREFIX)/share/man/man1 &&) true
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+( [a-z]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "  CUDA=auto|0|1  ARCH=sm_90  BUILD=build  CC=gcc  OPT=-O3  V=1  PREFIX, DESTDIR"
+
+clean: ## remove what was built; runs in build/runs stay
+	$(Q)test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +
+
+FORCE:
+
+# ---- which build this is ----
 
 # The flags are a stamp: when they change, everything is built again.
 $(BUILD)/flags: FORCE
@@ -130,7 +182,7 @@ $(BUILD)/flags: FORCE
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' | cmp -s - $@ || \
 	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' > $@
 
-# Which build this is.  Outside its own repository the revision is unknown.
+# Outside its own repository the revision is unknown.
 VERSION := 0.1.0
 $(BUILD)/version_info.h: $(BUILD)/flags FORCE
 	@git=unknown dirty=-1; \
@@ -143,8 +195,3 @@ $(BUILD)/version_info.h: $(BUILD)/flags FORCE
 	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(BUILD)/contract/version.o: $(BUILD)/version_info.h
 $(BUILD)/contract/schemas.o: $(wildcard contract/schemas/*.json)
-
-.PHONY: FORCE clean
-FORCE:
-clean:
-	rm -rf $(BUILD)
