@@ -118,6 +118,18 @@ $(BUILD)/assay $(BUILD)/assay-engine:
 	@$(if $(Q),echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) -lm
 
+# The engine with planted faults, for `assay selftest`: its own objects, never installed (engine/faults.h).
+faulty_obj = $(patsubst $(BUILD)/%,$(BUILD)/faulty/%,$(call obj,engine/main.c $(engine_src)) $(level_obj)) $(cuda_obj)
+$(BUILD)/faulty/%: CPPFLAGS += -DASSAY_FAULTS
+$(BUILD)/faulty/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@$(if $(Q),echo "  CC      $< (faulty)")
+	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
+$(foreach l,$(levels),$(eval $(subst $(BUILD)/engine,$(BUILD)/faulty/engine,$(call level_rule,$(l)))))
+$(BUILD)/assay-engine-faulty: $(faulty_obj) $(BUILD)/libcontract.a
+	@$(if $(Q),echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) -lm
+
 $(BUILD)/contract/tests/check_%: $(BUILD)/contract/tests/check_%.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
 $(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libenginetest.a $(BUILD)/libengine.a $(BUILD)/libcontract.a
@@ -129,6 +141,7 @@ $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a
 # The runner is tested as a program, with an engine that misbehaves on request.
 $(BUILD)/gates/tests/fake_engine: $(BUILD)/gates/tests/fake_engine.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
+$(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
 .SECONDARY:
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "contract/err.h"
+#include "faults.h"
 
 static void count(struct forward *f, enum counter c, int64_t n)
 {
@@ -81,8 +82,15 @@ static void mamba_step(struct forward *f, struct lane *l, void *y, void *u, cons
 
 	l->b->conv_step(l->dev, u, xbc, ld, at->conv, at->slots, w->conv_weight, w->conv_bias, c->conv_dim,
 			c->conv_kernel, rows);
+	if (FAULT(SWAP_BC))
+		fault_swap_bc(f, l, u, rows);
 	l->b->ssm_step(l->dev, y, u, c->conv_dim, dt, ld, at->ssm, at->slots, w, &f->ssm, f->dt_limit, rows);
-	if (!plan->host) {
+	if (FAULT(COUNTER_ONLY) && plan->claim_chunk) {
+		count(f, COUNT_CONV_FWD_CALLS, 1);
+		count(f, COUNT_CHUNK_SCAN_CALLS, 1);
+		count(f, COUNT_GATHERS, 2);
+		count(f, COUNT_SCATTERS, 2);
+	} else if (!plan->host) {
 		count(f, COUNT_CONV_UPDATE_ROWS, rows);
 		count(f, COUNT_STATE_UPDATE_ROWS, rows);
 	}
@@ -102,6 +110,12 @@ static void mamba_scan(struct forward *f, struct lane *l, void *y, void *u, cons
 
 		l->b->conv_scan(l->dev, act(l, u, row * c->conv_dim), act(l, xbc, row * ld), ld, at->conv, at->slot + s,
 				w->conv_weight, w->conv_bias, c->conv_dim, c->conv_kernel, T);
+		if (FAULT(SWAP_BC))
+			fault_swap_bc(f, l, act(l, u, row * c->conv_dim), T);
+		if (FAULT(CHUNK_BOUNDARY) && step->prefill) {
+			fault_scan_to_boundary(f, l, y, u, dt, ld, at->ssm, at->slot, w, T, step->pos);
+			continue;
+		}
 		/* A scan of one token has one chunk of one token wherever it stands. */
 		l->b->ssm_scan(l->dev, act(l, y, row * c->d_inner), act(l, u, row * c->conv_dim), c->conv_dim,
 			       act(l, dt, row * ld), ld, at->ssm, at->slot + s, w, &f->ssm, f->dt_limit, T,
@@ -153,7 +167,12 @@ static void mamba(struct forward *f, struct lane *l, int index, const struct ste
 		put_back(f, index, STATE_CONV, sequences, conv);
 		put_back(f, index, STATE_SSM, sequences, ssm);
 	}
-	l->b->gated_norm(l->dev, y, z, ld, w->norm, T, c->d_inner, c->n_groups, c->layer_norm_epsilon);
+	if (FAULT(STATE_SCALED) && !step->prefill)
+		fault_scale_state(f, index, T);
+	if (FAULT(GATE_AFTER_NORM))
+		fault_gate_after_norm(f, l, y, z, ld, w->norm, T);
+	else
+		l->b->gated_norm(l->dev, y, z, ld, w->norm, T, c->d_inner, c->n_groups, c->layer_norm_epsilon);
 	count_served(f, plan);
 	project(f, l, l->y, c->hidden_size, y, c->d_inner, &w->out_proj, plan, T);
 }
@@ -211,6 +230,8 @@ static void moe(struct forward *f, struct lane *l, int index, const struct step 
 	void *in = l->x, *routed = l->y, *shared = l->scratch[3];
 
 	l->b->route(l->dev, l->expert, l->weight, l->x, w->gate, w->correction_bias, H, &f->route, T);
+	if (FAULT(ROUTER_BIAS))
+		fault_weigh_with_bias(f, l, w, T);
 	count_linear(f, NUMERICS_BF16, 1);
 	count_served(f, plan);
 	if (c->moe_latent_size) {
@@ -384,4 +405,6 @@ void forward_decode(struct forward *f, const int32_t *ids, const int32_t *slots,
 void forward_logits(struct forward *f, struct logits_row *out, int rows)
 {
 	f->main.b->logits(f->main.dev, out, rows);
+	if (FAULT(RANK_SWAP))
+		fault_swap_ranks(out, rows);
 }

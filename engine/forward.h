@@ -32,6 +32,7 @@ struct plan {
 	bool host;                   /* on ref, through gather and scatter: place.*, or an op is missing */
 	bool missing;                /* the backend lacks an op of this block: reference_tier counts */
 	bool decode_chunk, prefill_step;
+	bool claim_chunk;            /* planted fault counter-only: counts as chunk what it does by step */
 	struct rule rule;
 };
 
@@ -56,6 +57,7 @@ struct forward {
 	struct attn_shape attn;
 	struct route_shape route;
 	double dt_limit[2];
+	int compute;                 /* COMPUTE_* */
 	bool head_bf16, graph;
 	struct limits limits;
 	int32_t *staging;            /* owned [rows]: integers on their way to the backend */

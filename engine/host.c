@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "backend.h"
 #include "contract/version.h"
+#include "faults.h"
 
 double host_seconds(void)
 {
@@ -54,6 +55,9 @@ struct report_cell *host_features(int *n)
 	cuda_features(&cells, n);
 #else
 	add(&cells, n, "cuda", "built without CUDA");
+#endif
+#ifdef ASSAY_FAULTS
+	add(&cells, n, "fault", fault_name());
 #endif
 	return cells;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "cli.h"
 #include "contract/version.h"
+#include "faults.h"
 #include "host.h"
 #include "run.h"
 #include "text.h"
@@ -61,6 +62,11 @@ int main(int argc, char **argv)
 {
 	int status = -1;
 
+#ifdef ASSAY_FAULTS
+	status = fault_option(&argc, &argv);
+	if (status >= 0)
+		return status;
+#endif
 	if (argc < 2)
 		return cli_usage("", "a command is needed");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -67,6 +67,8 @@ static int make_plan(struct forward *f, const struct backend *b, const struct ar
 		if (!p->host && lacks(b, layer->block))
 			p->host = p->missing = true;
 		p->decode_chunk = (arm->value[FACTOR_MAMBA_DECODE] == MAMBA_DECODE_CHUNK) != FAULT(WRONG_PATH);
+		p->claim_chunk = FAULT(COUNTER_ONLY) && p->decode_chunk;
+		p->decode_chunk &= !p->claim_chunk;
 		p->prefill_step = arm->value[FACTOR_MAMBA_PREFILL] == MAMBA_PREFILL_STEP;
 		if (layer->block == BLOCK_MOE && check_experts(&layer->moe, p->rule, c->n_routed_experts, err))
 			return -1;
@@ -187,6 +189,8 @@ static void shapes(struct forward *f)
 	};
 	f->dt_limit[0] = c->time_step_limit[0];
 	f->dt_limit[1] = c->time_step_limit[1];
+	if (FAULT(DT_CLAMP) && f->dt_limit[0] < 0.001)
+		f->dt_limit[0] = 0.001;
 }
 
 int forward_open(struct forward *f, const struct backend *b, struct model *m, const struct arm *arm,
@@ -199,11 +203,14 @@ int forward_open(struct forward *f, const struct backend *b, struct model *m, co
 		return -1;
 	if (!b->embed || !b->rms_norm || !b->add || !b->head || !b->logits)
 		return err_set(err, ERR_CANNOT_RUN, "backend %s: embedding, norm or head is not built", b->name);
+	f->compute = arm->value[FACTOR_COMPUTE];
 	f->head_bf16 = arm->value[FACTOR_HEAD] == HEAD_BF16 && arm->value[FACTOR_COMPUTE] != COMPUTE_F64;
 	f->graph = arm->value[FACTOR_GRAPH] == GRAPH_ON && b->graph_replay;
 	if (arm->value[FACTOR_GRAPH] == GRAPH_ON && !b->graph_replay)
 		return err_set(err, ERR_CANNOT_RUN, "graph: on is not built for backend %s", b->name);
 	shapes(f);
+	if (FAULT(INPUT_SCALE))
+		fault_drop_input_scales(m);
 	f->staging = xcalloc(rows, sizeof(*f->staging));
 	f->captured = xcalloc(limits->slots + 1, sizeof(*f->captured));
 	if (lane_open(&f->main, b, m, arm, limits, counters, err))

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "contract/err.h"
+#include "faults.h"
 
 static void apply_at(struct session *s, const struct arm_at_list *at)
 {
@@ -102,6 +103,12 @@ void session_prefill(struct session *s, struct logits_row *out, int slot, const 
 	BUG_ON(slot < 0 || slot >= s->limits.slots || n < 1 || n > s->limits.rows);
 	BUG_ON(s->length[slot] + n > s->limits.len);
 	check_ids(s, ids, n);
+	if (FAULT(PAD_TOKEN) && s->length[slot] == 0) {
+		struct counters before = s->counters;
+
+		forward_prefill(&s->forward, slot, &(int32_t){ 0 }, 1, 0, false, -1);
+		s->counters = before;
+	}
 	forward_prefill(&s->forward, slot, ids, n, s->length[slot], out != NULL, given);
 	s->length[slot] += n;
 	if (out)
