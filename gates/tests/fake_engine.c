@@ -3,7 +3,7 @@
  *   fake_engine run ... --leg NAME --model CASE --report R    copies CASE/legs/step.json as the leg's report, unless NAME
  *                                                             begins with one of the words below
  *   fake_engine foreign CASE      reads a request on stdin, repeats it on stderr, prints CASE/legs/step.json
- *   fake_engine sign NAME         foreign, and copies nothing: prints NAME alone (no report)
+ *   fake_engine sign NAME         foreign, and prints NAME instead of a report
  */
 #include <errno.h>
 #include <jansson.h>
@@ -76,9 +76,10 @@ static int fill_disk(void)
 
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &small);
-	if (file_write(report, bytes, 100000, &err) == 0)
-		return 0;
-	return complain(err.text);
+	int failed = file_write(report, bytes, 100000, &err);
+
+	free(bytes);
+	return failed ? complain(err.text) : 0;
 }
 
 static void trace(int steps)
@@ -128,12 +129,15 @@ static int foreign(const char *dir)
 {
 	json_t *request = json_loadf(stdin, 0, NULL);
 	const char *name = json_string_value(json_object_get(request, "leg"));
+	int code;
 
 	if (!name)
 		return complain("no request");
 	json_dumpf(request, stderr, JSON_COMPACT);
 	fputc('\n', stderr);
-	return write_report(dir, name, NULL);
+	code = write_report(dir, name, NULL);
+	json_decref(request);
+	return code;
 }
 
 int main(int argc, char **argv)
