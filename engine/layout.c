@@ -1,6 +1,7 @@
 #include "layout.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { NAME_MAX_BYTES = 160 };
 
@@ -110,11 +111,20 @@ static int visit_layer(struct layout *v, struct layer *l, const struct config *c
 	}
 }
 
+void layout_release(struct model *m)
+{
+	for (int i = 0; m->layers && i < m->config.num_hidden_layers; i++)
+		free(m->layers[i].moe.experts);
+	free(m->layers);
+	m->layers = NULL;
+}
+
 int layout_visit(struct layout *v, struct model *m)
 {
 	const struct config *c = &m->config;
 	int dense = 0;
 
+	layout_release(m);
 	m->layers = xcalloc(c->num_hidden_layers, sizeof *m->layers);
 	if (v->linear(v, &m->embed, "embeddings", c->vocab_size, c->hidden_size, LAYOUT_PLAIN))
 		return -1;

@@ -21,10 +21,17 @@ struct layout {
 	int (*kv_scale)(struct layout *v, float *to, const char *name);
 };
 
-/* Allocates m->layers for m->config and visits: embedding, layers in order, norm_f, lm_head (not if tied). */
+/* Allocates m->layers for m->config (again, if they are there) and visits: embedding, layers in order, norm_f,
+ * lm_head (not if tied). */
 int layout_visit(struct layout *v, struct model *m);
+void layout_release(struct model *m);
 
-/* Fills layers, embed, lm_head, norm_f and the counts from m->tensors, which may come from files or from memory. */
+/* Reads config.json, and hf_quant_config.json and generation_config.json beside it (X.config.json: X.hf_quant_config.json). */
+int model_read_configs(struct model *m, struct quant_config *q, const char *config_path, struct err *err);
+/* Fills layers, embed, lm_head, norm_f and the counts from m->tensors, which may come from files or from memory.  Of
+ * tensors without data (NULL) only the counts, names, shapes and formats are taken. */
 int model_build(struct model *m, const struct quant_config *q, struct err *err);
+/* Reads the configs of a model without checkpoint and lists its tensors, without data and unsorted, in m->tensors. */
+int model_list_tensors(struct model *m, struct quant_config *q, const char *config_path, struct err *err);
 
 #endif

@@ -96,6 +96,9 @@ static int expand(struct loader *ld, const float **to, const struct st_tensor *t
 		return -1;
 	for (int i = 0; i < rank; i++)
 		n *= shape[i];
+	ld->m->parameters += n;
+	if (!t->data)
+		return 0;
 	x = arena_alloc(&ld->m->arena, n, sizeof *x);
 	for (int64_t i = 0; i < n; i++) {
 		x[i] = element(t, i);
@@ -103,7 +106,6 @@ static int expand(struct loader *ld, const float **to, const struct st_tensor *t
 			return err_set(ld->err, ERR_INPUT, "%s: %s: element %lld is %g", t->file, t->name, (long long)i, x[i]);
 	}
 	*to = x;
-	ld->m->parameters += n;
 	return 0;
 }
 
@@ -114,7 +116,7 @@ static int scalar(struct loader *ld, float *to, const struct st_tensor *t)
 		return -1;
 	if (t->rank != 0 && check_shape(ld, t, 1, (int64_t[]){ 1 }))
 		return -1;
-	*to = element(t, 0);
+	*to = t->data ? element(t, 0) : 1;
 	if (!isfinite(*to) || *to <= 0)
 		return err_set(ld->err, ERR_INPUT, "%s: %s: expected a positive scale, found %g", t->file, t->name, *to);
 	return 0;
@@ -149,7 +151,7 @@ static int load_stacked(struct loader *ld, struct linear *l, bool *found)
 		return -1;
 	use(ld, t);
 	l->format = t->dtype == ST_BF16 ? WEIGHT_BF16 : t->dtype == ST_F32 ? WEIGHT_F32 : WEIGHT_F16;
-	l->weight = (const char *)t->data + (size_t)expert * l->out * l->in * st_dtype_size(t->dtype);
+	l->weight = t->data ? (const char *)t->data + (size_t)expert * l->out * l->in * st_dtype_size(t->dtype) : NULL;
 	return 0;
 }
 
@@ -321,7 +323,7 @@ int model_build(struct model *m, const struct quant_config *q, struct err *err)
 		struct mamba *w = &m->layers[i].mamba;
 		double *A;
 
-		if (m->layers[i].block != BLOCK_MAMBA)
+		if (m->layers[i].block != BLOCK_MAMBA || !w->A_log)
 			continue;
 		w->A = A = arena_alloc(&m->arena, heads, sizeof *A);
 		for (int h = 0; h < heads; h++)
@@ -341,83 +343,78 @@ static int by_file_name(const void *a, const void *b)
 	return strcmp(((const struct model_file *)a)->name, ((const struct model_file *)b)->name);
 }
 
-/* Reads DIR/NAME if it is there; *json is NULL if not. */
-static int read_optional(struct model *m, json_t **json, const char *name, bool required, char **path, struct err *err)
+/* *json stays NULL if the file is not there. */
+static int read_optional(json_t **json, const char *path, struct err *err)
 {
-	*json = NULL;
-	*path = path_join(m->dir, name);
-	if (!required && !file_exists(*path))
-		return 0;
-	add_file(m, name);
-	*json = json_read_file(*path, true, err);
-	return *json ? 0 : -1;
+	*json = file_exists(path) ? json_read_file(path, true, err) : NULL;
+	return !*json && err->kind ? -1 : 0;
 }
 
-static int read_config(struct model *m, struct quant_config *q, struct err *err)
+static int read_config(struct model *m, struct quant_config *q, const char *path, struct err *err)
 {
-	const json_t *text;
-	json_t *json;
-	char *path;
+	json_t *json = json_read_file(path, true, err);
+	const json_t *text = config_text(json);
 	int rc;
 
-	rc = read_optional(m, &json, "config.json", true, &path, err);
-	text = config_text(json);
 	m->wrapper = text != json;
-	rc = rc || config_parse(&m->config, json, path, err) ||
+	rc = !json || config_parse(&m->config, json, path, err) ||
 	     quant_config_add(q, json_object_get(text, "quantization_config"), path, err) ||
 	     (m->wrapper && quant_config_add(q, json_object_get(json, "quantization_config"), path, err)) ? -1 : 0;
 	json_decref(json);
-	free(path);
 	return rc;
 }
 
-static int read_hf_quant_config(struct model *m, struct quant_config *q, struct err *err)
+/* The path beside config.json: DIR/config.json or DIR/X.config.json, with `name` for the last part. */
+static char *beside(const char *config_path, const char *name)
 {
-	json_t *json;
-	char *path;
+	size_t n = strlen(config_path), k = strlen("config.json");
+
+	if (n < k || strcmp(config_path + n - k, "config.json"))
+		return xasprintf("%s.%s", config_path, name);
+	return xasprintf("%.*s%s", (int)(n - k), config_path, name);
+}
+
+int model_read_configs(struct model *m, struct quant_config *q, const char *config_path, struct err *err)
+{
+	char *hf = beside(config_path, "hf_quant_config.json"), *generation = beside(config_path, "generation_config.json");
+	json_t *hf_json = NULL, *generation_json = NULL;
 	int rc;
 
-	rc = read_optional(m, &json, "hf_quant_config.json", false, &path, err);
-	rc = rc || quant_config_add(q, json_object_get(json, "quantization"), path, err) ? -1 : 0;
-	json_decref(json);
-	free(path);
+	rc = read_config(m, q, config_path, err) || read_optional(&hf_json, hf, err) ||
+	     quant_config_add(q, json_object_get(hf_json, "quantization"), hf, err) ||
+	     read_optional(&generation_json, generation, err) ||
+	     config_add_eos(&m->config, json_object_get(generation_json, "eos_token_id"), generation, err) ? -1 : 0;
+	json_decref(hf_json);
+	json_decref(generation_json);
+	free(hf);
+	free(generation);
 	return rc;
 }
 
-static int read_generation_config(struct model *m, struct err *err)
+/* The files of a checkpoint, whether they were read here or not, and its shards. */
+static void list_files(struct model *m)
 {
-	json_t *json;
-	char *path;
-	int rc;
+	static const char *const names[] = { "config.json", "generation_config.json", "hf_quant_config.json", "tokenizer.json" };
 
-	rc = read_optional(m, &json, "generation_config.json", false, &path, err);
-	rc = rc || config_add_eos(&m->config, json_object_get(json, "eos_token_id"), path, err) ? -1 : 0;
-	json_decref(json);
-	free(path);
-	return rc;
-}
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		char *path = path_join(m->dir, names[i]);
 
-static int open_tensors(struct model *m, struct err *err)
-{
-	char *tokenizer = path_join(m->dir, "tokenizer.json");
-
-	if (file_exists(tokenizer))
-		add_file(m, "tokenizer.json");
-	free(tokenizer);
-	if (safetensors_open(&m->tensors, m->dir, err))
-		return -1;
+		if (file_exists(path))
+			add_file(m, names[i]);
+		free(path);
+	}
 	if (m->tensors.indexed)
 		add_file(m, "model.safetensors.index.json");
 	for (int i = 0; i < m->tensors.n_shards; i++)
 		add_file(m, m->tensors.shards[i].name);
 	qsort(m->files, m->n_files, sizeof *m->files, by_file_name);
-	return 0;
 }
 
 int model_open(struct model *m, const char *dir, struct err *err)
 {
 	struct quant_config q = {0};
 	size_t n = strlen(dir);
+	char *config;
 	int rc;
 
 	memset(m, 0, sizeof *m);
@@ -425,9 +422,12 @@ int model_open(struct model *m, const char *dir, struct err *err)
 		n--;
 	m->dir = xasprintf("%.*s", (int)n, dir);
 	m->name = xstrdup(path_base(m->dir));
-	rc = read_config(m, &q, err) || read_hf_quant_config(m, &q, err) || read_generation_config(m, err) ||
-	     open_tensors(m, err) || model_build(m, &q, err) ? -1 : 0;
+	config = path_join(m->dir, "config.json");
+	rc = model_read_configs(m, &q, config, err) || safetensors_open(&m->tensors, m->dir, err) || model_build(m, &q, err) ? -1 : 0;
+	if (!rc)
+		list_files(m);
 	quant_config_release(&q);
+	free(config);
 	if (rc)
 		model_release(m);
 	return rc;
@@ -435,12 +435,10 @@ int model_open(struct model *m, const char *dir, struct err *err)
 
 void model_release(struct model *m)
 {
-	for (int i = 0; m->layers && i < m->config.num_hidden_layers; i++)
-		free(m->layers[i].moe.experts);
+	layout_release(m);
 	for (int i = 0; i < m->n_files; i++)
 		free(m->files[i].name);
 	free(m->files);
-	free(m->layers);
 	free(m->dir);
 	free(m->name);
 	arena_free(&m->arena);

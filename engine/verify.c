@@ -1,13 +1,12 @@
 #include "model.h"
 
-#include <pthread.h>
 #include <math.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "contract/file.h"
+#include "parallel.h"
 #include "quant.h"
 
 enum { MAX_THREADS = 8 };
@@ -133,7 +132,6 @@ struct work {
 	struct model *m;
 	const struct linear **linears;  /* owned */
 	int n_linears;
-	atomic_int next;
 	pthread_mutex_t lock;
 	int failed;                     /* lowest item that failed, so that the message does not depend on threads */
 	struct err *err;
@@ -180,51 +178,32 @@ static int verify_item(struct work *w, int i, struct err *err)
 	return verify_linear(w->m, w->linears[i - w->m->n_files], err);
 }
 
-static void *verify_items(void *arg)
+static void verify_item_locked(int i, void *ud)
 {
-	struct work *w = arg;
-	int i, n = w->m->n_files + w->n_linears;
+	struct work *w = ud;
+	struct err err = {0};
 
-	while ((i = atomic_fetch_add(&w->next, 1)) < n) {
-		struct err err = {0};
-
-		if (!verify_item(w, i, &err))
-			continue;
-		pthread_mutex_lock(&w->lock);
-		if (i < w->failed) {
-			w->failed = i;
-			*w->err = err;
-		}
-		pthread_mutex_unlock(&w->lock);
+	if (!verify_item(w, i, &err))
+		return;
+	pthread_mutex_lock(&w->lock);
+	if (i < w->failed) {
+		w->failed = i;
+		*w->err = err;
 	}
-	return NULL;
-}
-
-static int thread_count(const struct model *m)
-{
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-	if (m->weight_bytes < serial_below || cores < 2)
-		return 1;
-	return cores < MAX_THREADS ? (int)cores : MAX_THREADS;
+	pthread_mutex_unlock(&w->lock);
 }
 
 int model_verify(struct model *m, struct err *err)
 {
 	struct work w = { .m = m, .failed = INT32_MAX, .err = err };
-	pthread_t threads[MAX_THREADS];
-	int n = 1, started = 0, want = thread_count(m);
+	int n = 1, threads = m->weight_bytes < serial_below ? 1 : parallel_cores();
 
 	model_each_linear(m, count_linear, &n);
 	w.linears = xcalloc(n, sizeof *w.linears);
 	w.linears[w.n_linears++] = &m->embed;
 	model_each_linear(m, add_linear, &w);
 	pthread_mutex_init(&w.lock, NULL);
-	while (started < want - 1 && !pthread_create(&threads[started], NULL, verify_items, &w))
-		started++;
-	verify_items(&w);
-	for (int i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
+	parallel_each(m->n_files + w.n_linears, threads < MAX_THREADS ? threads : MAX_THREADS, verify_item_locked, &w);
 	pthread_mutex_destroy(&w.lock);
 	free(w.linears);
 	return w.failed < INT32_MAX || verify_tied(m, err) ? -1 : 0;
