@@ -26,6 +26,9 @@ struct layout {
 int layout_visit(struct layout *v, struct model *m);
 void layout_release(struct model *m);
 
+/* The path of a file beside config.json: DIR/config.json or DIR/X.config.json, with `name` for the last part.
+ * Caller frees. */
+char *model_beside_config(const char *config_path, const char *name);
 /* Reads config.json, and hf_quant_config.json and generation_config.json beside it (X.config.json: X.hf_quant_config.json). */
 int model_read_configs(struct model *m, struct quant_config *q, const char *config_path, struct err *err);
 /* Fills layers, embed, lm_head, norm_f and the counts from m->tensors, which may come from files or from memory.  Of

@@ -364,8 +364,7 @@ static int read_config(struct model *m, struct quant_config *q, const char *path
 	return rc;
 }
 
-/* The path beside config.json: DIR/config.json or DIR/X.config.json, with `name` for the last part. */
-static char *beside(const char *config_path, const char *name)
+char *model_beside_config(const char *config_path, const char *name)
 {
 	size_t n = strlen(config_path), k = strlen("config.json");
 
@@ -376,7 +375,7 @@ static char *beside(const char *config_path, const char *name)
 
 int model_read_configs(struct model *m, struct quant_config *q, const char *config_path, struct err *err)
 {
-	char *hf = beside(config_path, "hf_quant_config.json"), *generation = beside(config_path, "generation_config.json");
+	char *hf = model_beside_config(config_path, "hf_quant_config.json"), *generation = model_beside_config(config_path, "generation_config.json");
 	json_t *hf_json = NULL, *generation_json = NULL;
 	int rc;
 

@@ -1,8 +1,8 @@
 #include "parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 enum { MAX_THREADS = 64 };
 
@@ -40,7 +40,8 @@ void parallel_each(int n, int threads, void (*fn)(int i, void *ud), void *ud)
 
 int parallel_cores(void)
 {
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t set;
+	int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 
-	return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+	return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
