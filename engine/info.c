@@ -193,7 +193,7 @@ static void print_numerics(json_t *info)
 		       grouped(get_int(row, "bytes")));
 	printf("\nmodules\n");
 	json_object_foreach(json_object_get(info, "modules"), name, row) {
-		printf("  %-28s", name);
+		printf("  %-34s", name);
 		json_object_foreach(row, algo, n)
 			printf("  %s %s", algo, grouped(json_integer_value(n)));
 		putchar('\n');

@@ -77,22 +77,30 @@ static double element(const struct linear *l, size_t i)
 	}
 }
 
+/* The file that holds these bytes (stacked experts have no tensor of their own name). */
+static const char *file_of(const struct model *m, const void *data)
+{
+	for (int i = 0; i < m->tensors.n_tensors; i++) {
+		const struct st_tensor *t = &m->tensors.tensors[i];
+
+		if ((const char *)data >= (const char *)t->data && (const char *)data < (const char *)t->data + t->bytes)
+			return t->file;
+	}
+	return m->dir;
+}
+
 /* The fast scan found something: says where. */
 static int complain(const struct model *m, const struct linear *l, size_t n, int columns, struct err *err)
 {
-	const char *suffix = l->format == WEIGHT_NVFP4 ? ".weight_scale" : ".weight";
-	const struct st_tensor *t;
-	char *name = xasprintf("%s%s", l->name, suffix);
+	bool scale = l->format == WEIGHT_NVFP4;
 	size_t i = 0;
 
-	t = safetensors_find(&m->tensors, name);
-	while (i < n && isfinite(element(l, i)) && !(l->format == WEIGHT_NVFP4 && element(l, i) < 0))
+	while (i < n && isfinite(element(l, i)) && !(scale && element(l, i) < 0))
 		i++;
 	BUG_ON(i == n);
-	err_set(err, ERR_INPUT, "%s: %s: row %zu, column %zu is %g, expected a %s number", t ? t->file : m->dir, name,
-		i / columns, i % columns, element(l, i), l->format == WEIGHT_NVFP4 ? "positive" : "finite");
-	free(name);
-	return -1;
+	return err_set(err, ERR_INPUT, "%s: %s%s: row %zu, column %zu is %g, expected a %s number",
+		       file_of(m, scale ? l->block_scale : l->weight), l->name, scale ? ".weight_scale" : ".weight",
+		       i / columns, i % columns, element(l, i), scale ? "positive" : "finite");
 }
 
 static int verify_linear(const struct model *m, const struct linear *l, struct err *err)
