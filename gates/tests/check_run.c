@@ -1,5 +1,6 @@
 /* The runner as a program: build/assay with an engine that misbehaves on request, in a directory of its own. */
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -310,6 +311,76 @@ START_TEST(the_tail_is_the_last_words_without_the_trace)
 	ck_assert_str_eq(e.tail[19], "line 99?[31m?");
 	ck_assert_str_eq(e.tail[0], "line 80?[31m?");
 	leg_exit_release(&e);
+}
+END_TEST
+
+/* ---- every canned case, run and not only judged ---- */
+
+/* The recipe of a case, with the case as model and its golden as golden. */
+static void write_case_recipe(const char *name)
+{
+	char *from = xasprintf("gates/tests/verdicts/%s/recipe.yaml", name), *path = in_dir("recipe.yaml");
+	FILE *in = fopen(from, "r"), *out = fopen(path, "w");
+	char line[2000];
+
+	ck_assert_ptr_nonnull(in);
+	ck_assert_ptr_nonnull(out);
+	while (fgets(line, sizeof(line), in)) {
+		if (strncmp(line, "model: ", 7) == 0)
+			fprintf(out, "model: %s/gates/tests/verdicts/%s\n", root, name);
+		else if (strncmp(line, "golden: ", 8) == 0)
+			fprintf(out, "golden: %s/gates/tests/verdicts/%s/golden.json\n", root, name);
+		else
+			fputs(line, out);
+	}
+	fclose(in);
+	ck_assert_int_eq(fclose(out), 0);
+	free(from);
+	free(path);
+}
+
+static int expected_code(const char *name)
+{
+	char *path = xasprintf("gates/tests/verdicts/%s/expected.json", name);
+	json_t *expected = json_load_file(path, 0, NULL);
+	int code = (int)json_integer_value(json_object_get(expected, "exit_code"));
+
+	ck_assert_ptr_nonnull(expected);
+	json_decref(expected);
+	free(path);
+	return code;
+}
+
+START_TEST(exit_codes_of_all_canned_cases)
+{
+	DIR *cases = opendir("gates/tests/verdicts");
+	struct dirent *entry;
+	int n = 0, seen[5] = {0};
+
+	ck_assert_ptr_nonnull(cases);
+	while ((entry = readdir(cases))) {
+		const char *name = entry->d_name;
+
+		if (strchr(name, '.'))
+			continue;
+		if (strcmp(name, "void-same-binary") == 0) {
+			printf("void-same-binary: skipped: its legs name programs that are not here\n");
+			continue;
+		}
+		char *out = in_dir(name);
+		int code;
+
+		write_case_recipe(name);
+		code = run_assay("--out", out, "--quiet");
+		ck_assert_msg(code == expected_code(name), "%s: exit code %d, expected %d", name, code, expected_code(name));
+		seen[code]++;
+		n++;
+		free(out);
+	}
+	closedir(cases);
+	ck_assert_int_ge(n, 25);
+	for (int code = 0; code < 5; code++)
+		ck_assert_msg(seen[code], "no case ends with %d", code);
 }
 END_TEST
 
@@ -687,6 +758,7 @@ int main(void)
 	tcase_add_test(tc, the_engine_gets_the_leg);
 	tcase_add_test(tc, legs_that_fail_cost_no_other);
 	tcase_add_test(tc, the_tail_is_the_last_words_without_the_trace);
+	tcase_add_test(tc, exit_codes_of_all_canned_cases);
 	tcase_add_test(tc, interrupted);
 	tcase_add_test(tc, terminated);
 	tcase_add_test(tc, killed_and_resumed);

@@ -1,7 +1,8 @@
 /* An engine that behaves as its leg is named; the runner's tests run it instead of assay-engine.
  *
- *   fake_engine run ... --leg NAME --model CASE --report R    copies CASE/legs/step.json as the leg's report, unless NAME
- *                                                             begins with one of the words below
+ *   fake_engine run ... --leg NAME --model CASE --report R    writes the canned report CASE/legs/NAME.json; if the case has
+ *                                                             none of that name, CASE/legs/step.json with the factors that
+ *                                                             were asked, unless NAME begins with one of the words below
  *   fake_engine foreign CASE      reads a request on stdin, repeats it on stderr, prints CASE/legs/step.json
  *   fake_engine sign NAME         foreign, and prints NAME instead of a report
  */
@@ -51,7 +52,23 @@ static void set_factors(json_t *canned)
 	json_decref(asked);
 }
 
-/* The canned report, under the name of this leg. */
+/* The case has a report of this leg: it is taken as it is.  A case that has only its end has a leg that died. */
+static int replay(void)
+{
+	char *from = xasprintf("%s/legs/%s.json", model, leg), *end = xasprintf("%s/legs/%s.exit.json", model, leg);
+	struct err err = {0};
+	int code = -1;
+
+	if (file_exists(from))
+		code = file_copy(from, report, &err) ? complain(err.text) : 0;
+	else if (file_exists(end))
+		raise(SIGKILL);
+	free(from);
+	free(end);
+	return code;
+}
+
+/* The canned report of another leg, under the name of this one. */
 static int write_report(const char *dir, const char *name, const char *to)
 {
 	char *from = xasprintf("%s/legs/step.json", dir);
@@ -160,5 +177,7 @@ int main(int argc, char **argv)
 		return complain("usage") + 1;
 	int code = misbehave();
 
+	if (code < 0)
+		code = replay();
 	return code >= 0 ? code : write_report(model, leg, report);
 }
