@@ -19,6 +19,18 @@ static bool is_directory(const char *path)
 	return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+static json_t *load_verdict(const char *path, struct err *err)
+{
+	char *inside = path_join(path, "verdict.json");
+	bool judged = !is_directory(path) || file_exists(inside);
+
+	free(inside);
+	if (judged)
+		return verdict_load(path, err);
+	err_set(err, ERR_INPUT, "%s: holds no verdict.json (assay judge %s)", path, path);
+	return NULL;
+}
+
 int command_show(int argc, char **argv)
 {
 	static const struct option options[] = {{"prompts", no_argument, NULL, 'p'}, {"quiet", no_argument, NULL, 'q'}, {0}};
@@ -35,7 +47,7 @@ int command_show(int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return command_usage("show", "which run directory or verdict?");
-	json_t *verdict = verdict_load(argv[optind], &err);
+	json_t *verdict = load_verdict(argv[optind], &err);
 
 	if (!verdict)
 		return command_fail(&err);

@@ -146,7 +146,8 @@ static int tell_engine(struct term *t, const char *engine)
 	text[n > 0 ? n : 0] = '\0';
 	term_say(t, TINT_NONE, 11, "engine     %s", engine);
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-		term_say(t, TINT_NONE, 11, "           %s", line);
+		if (strncmp(line, "flags ", 6) != 0)         /* long, and --version has them */
+			term_say(t, TINT_NONE, 11, "           %s", line);
 	return 0;
 }
 

@@ -103,6 +103,7 @@ static const struct {
 	{{"show"}, "assay show: which run directory or verdict? (assay show --help)"},
 	{{"show", "/no/such/verdict.json"}, "assay: /no/such/verdict.json: "},
 	{{"show", "recipes/token-gate.yaml"}, "assay: recipes/token-gate.yaml:1:1: "},
+	{{"show", "gates/tests/verdicts/short"}, "assay: gates/tests/verdicts/short: holds no verdict.json (assay judge "},
 	{{"explain"}, "assay explain: which recipe or run directory? (assay explain --help)"},
 	{{"explain", "gates/tests/recipes/invalid/alias/recipe.yaml"},
 	 "assay: gates/tests/recipes/invalid/alias/recipe.yaml:10:8: alias `*b`: a recipe has no aliases"},

@@ -705,27 +705,64 @@ START_TEST(a_file_that_cannot_be_written_is_an_error_and_the_verdict_is_shown)
 }
 END_TEST
 
-/* A file system of its own that is nearly full; skipped where that cannot be mounted. */
-START_TEST(a_full_disk)
+/* A file system of its own with this much room at <dir>/run; false where none can be mounted. */
+static bool mount_small(const char *test, long bytes)
 {
-	char *out = run_dir_option();
+	char *at = in_dir("run"), *size = xasprintf("size=%ldk", bytes / 1024);
+	bool mounted;
 
-	ck_assert_int_eq(mkdir(out, 0700), 0);
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)
-	    || mount("tmpfs", out, "tmpfs", 0, "size=100k")) {
-		printf("a_full_disk: skipped: no file system can be mounted here: %s\n", strerror(errno));
-		free(out);
+	ck_assert_int_eq(mkdir(at, 0700), 0);
+	mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+		  && mount("tmpfs", at, "tmpfs", 0, size) == 0;
+	if (!mounted)
+		printf("%s: skipped: no file system can be mounted here: %s\n", test, strerror(errno));
+	free(at);
+	free(size);
+	return mounted;
+}
+
+static long size_of(const char *name)
+{
+	char *path = path_join(canned, name);
+	struct stat s;
+
+	ck_assert_int_eq(stat(path, &s), 0);
+	free(path);
+	return (long)s.st_size;
+}
+
+static void umount_small(void)
+{
+	char *at = in_dir("run");
+
+	umount(at);
+	free(at);
+}
+
+START_TEST(a_disk_without_room_for_the_inputs)
+{
+	if (!mount_small("a_disk_without_room_for_the_inputs", size_of("golden.json") - 8192))
 		return;
-	}
-	write_recipe("  good: {threads: 2}\n  better: {threads: 3}\n", "  good: " CONTRACT "\n  better: " CONTRACT "\n");
-	char *inner = path_join(out, "run");
-	int code = run_assay("--out", inner);
+	write_two_good_legs();
+	ck_assert_int_eq(run_here(), 2);
+	check_holds("err.txt", "golden.json: cannot write: No space left on device");
+	ck_assert(!there("run/run.json"));
+	umount_small();
+}
+END_TEST
 
-	ck_assert_int_eq(code, 2);
-	check_holds("err.txt", "No space left on device");
-	umount(out);
-	free(inner);
-	free(out);
+/* Room for the inputs and one report: the second leg fails, the first counts, the table is printed all the same. */
+START_TEST(a_disk_that_is_full_after_the_first_leg)
+{
+	if (!mount_small("a_disk_that_is_full_after_the_first_leg",
+			 size_of("golden.json") + size_of("legs/step.json") + 48 * 1024))
+		return;
+	write_two_good_legs();
+	ck_assert_int_eq(run_here(), 2);
+	check_holds("out.txt", "mode=free  good    STRICT PASS");
+	check_holds("out.txt", "better.json: cannot write: No space");
+	ck_assert(there("run/legs/good.json") && !there("run/legs/better.json"));
+	umount_small();
 }
 END_TEST
 
@@ -773,7 +810,8 @@ int main(void)
 	tcase_add_test(tc, a_foreign_engine_that_prints_no_report);
 	tcase_add_test(tc, inputs_are_checked_before_anything_is_written);
 	tcase_add_test(tc, a_file_that_cannot_be_written_is_an_error_and_the_verdict_is_shown);
-	tcase_add_test(tc, a_full_disk);
+	tcase_add_test(tc, a_disk_without_room_for_the_inputs);
+	tcase_add_test(tc, a_disk_that_is_full_after_the_first_leg);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
 

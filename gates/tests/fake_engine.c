@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "contract/arm.h"
 #include "contract/file.h"
+#include "contract/json.h"
 
 static const char *leg, *model, *report, *arm_text_given;
 
@@ -73,6 +74,7 @@ static int write_report(const char *dir, const char *name, const char *to)
 {
 	char *from = xasprintf("%s/legs/step.json", dir);
 	json_t *canned = json_load_file(from, 0, NULL);
+	struct err err = {0};
 	int failed;
 
 	free(from);
@@ -80,9 +82,9 @@ static int write_report(const char *dir, const char *name, const char *to)
 		return complain("no canned report");
 	json_object_set_new(canned, "leg", json_string(name));
 	set_factors(canned);
-	failed = to ? json_dump_file(canned, to, JSON_COMPACT) : json_dumpf(canned, stdout, JSON_COMPACT);
+	failed = to ? json_write_file(canned, to, JSON_COMPACT, &err) : json_dumpf(canned, stdout, JSON_COMPACT);
 	json_decref(canned);
-	return failed ? complain("the report cannot be written") : 0;
+	return failed ? complain(err.text) : 0;
 }
 
 static int fill_disk(void)
