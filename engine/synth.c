@@ -60,11 +60,10 @@ static double spread(const struct config *c, const char *name, int64_t in)
 	return (strstr(name, "gate.weight") || strstr(name, "q_proj") || strstr(name, "k_proj") ? 1.5 : 1) / sqrt((double)in);
 }
 
-/* An element of a tensor that is stored as numbers. */
-static double value(const struct config *c, const struct st_tensor *t, uint64_t key, size_t i)
+/* An element of a vector from a number in (-1, 1). */
+static double vector_value(const char *name, double u)
 {
-	const char *name = t->name;
-	double u = uniform(key, i), step;
+	double step;
 
 	if (ends_with(name, "norm.weight") || !strcmp(name, "norm_f.weight"))
 		return 1 + 0.17 * u;
@@ -76,11 +75,7 @@ static double value(const struct config *c, const struct st_tensor *t, uint64_t 
 	}
 	if (ends_with(name, ".D"))
 		return 1 + 0.5 * u;
-	if (ends_with(name, "conv1d.weight"))
-		return 0.87 * u;
-	if (t->rank == 1)                            /* biases */
-		return 0.17 * u;
-	return sqrt(3) * spread(c, name, t->shape[t->rank - 1]) * u;
+	return (ends_with(name, "conv1d.weight") ? 0.87 : 0.17) * u;   /* the others are biases */
 }
 
 /* Codes are random bits: FP8 of both signs with magnitudes from 2 to 30 (root mean square 13.5), NVFP4 all 16 codes
@@ -123,32 +118,49 @@ static void fill_codes(unsigned char *to, size_t n, uint64_t key, unsigned char 
 	}
 }
 
-/* Elements from `from` on of a matrix, uniform in (-a, a); four at a time because these are most of a large model. */
+/* Elements from `from` on of a matrix, uniform in (-a, a), in blocks that the compiler vectorises: these are most of a
+ * large model.  `from` is a multiple of 4. */
 static void fill_matrix_bf16(unsigned char *to, size_t from, size_t n, uint64_t key, float a)
 {
-	for (size_t i = 0; i < n; i += 4) {
-		uint64_t r = mix(key + (from + i) / 4);
-		uint16_t b[4];
+	enum { BLOCK = 256 };
+	uint64_t random[BLOCK / 4];
+	uint16_t r[BLOCK], b[BLOCK];
 
-		for (int k = 0; k < 4; k++)
-			b[k] = bf16_from_float(a * (((float)(r >> (16 * k) & 0xffff) - 32767.5f) * (1 / 32768.f)));
-		memcpy(to + 2 * i, b, n - i < 4 ? 2 * (n - i) : 8);
+	for (size_t i = 0; i < n; i += BLOCK) {
+		size_t count = n - i < BLOCK ? n - i : BLOCK;
+
+		for (size_t k = 0; k < BLOCK / 4; k++)
+			random[k] = mix(key + (from + i) / 4 + k);
+		memcpy(r, random, sizeof r);
+		for (size_t k = 0; k < BLOCK; k++) {
+			float x = a * (((float)r[k] - 32767.5f) * (1 / 32768.f));
+			uint32_t u;
+
+			memcpy(&u, &x, sizeof u);
+			b[k] = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+		}
+		memcpy(to + 2 * i, b, 2 * count);
 	}
 }
 
+static void store(const struct st_tensor *t, size_t i, float x)
+{
+	uint16_t b = bf16_from_float(x);
+
+	if (t->dtype == ST_F32)
+		memcpy((char *)t->data + 4 * i, &x, 4);
+	else
+		memcpy((char *)t->data + 2 * i, &b, 2);
+}
+
+/* Scales, vectors, and the router in F32. */
 static void fill_numbers(const struct model *m, const struct st_tensor *t, uint64_t key, size_t from, size_t n)
 {
-	bool scale = is_scale(t);
+	double scale = is_scale(t) ? scale_value(m, t) : 0;
+	double a = t->rank == 2 ? sqrt(3) * spread(&m->config, t->name, t->shape[1]) : 0;
 
-	for (size_t i = from; i < from + n; i++) {
-		float x = (float)(scale ? scale_value(m, t) : value(&m->config, t, key, i));
-		uint16_t b = bf16_from_float(x);
-
-		if (t->dtype == ST_F32)
-			memcpy((char *)t->data + 4 * i, &x, 4);
-		else
-			memcpy((char *)t->data + 2 * i, &b, 2);
-	}
+	for (size_t i = from; i < from + n; i++)
+		store(t, i, (float)(scale ? scale : a ? a * uniform(key, i) : vector_value(t->name, uniform(key, i))));
 }
 
 /* ---- filling in parallel ---- */
