@@ -199,6 +199,20 @@ START_TEST(order_of_members)
 }
 END_TEST
 
+/* `steps` and `trace` elsewhere are nobody's */
+START_TEST(steps_in_the_config)
+{
+	char *config;
+
+	ck_ok(load(DATA "steps-in-config.json", &err), err);
+	config = json_dumps(r.model.config, JSON_COMPACT);
+	ck_assert_str_eq(config, "{\"prompts\":[{\"steps\":[{\"id\":9}]}],\"trace\":[1,2],\"forced\":{\"trace\":[3]}}");
+	ck_assert_int_eq(r.modes[MODE_FORCED].rows[0].steps[0].id, 5);
+	ck_assert_int_eq(r.modes[MODE_FORCED].n_trace, 1);
+	free(config);
+}
+END_TEST
+
 START_TEST(absent_counter)
 {
 	const struct report_mode *m = &r.modes[MODE_FREE];
@@ -581,6 +595,7 @@ int main(void)
 	tcase_add_test(tc, full);
 	tcase_add_test(tc, numbers_that_are_not_finite);
 	tcase_add_test(tc, order_of_members);
+	tcase_add_test(tc, steps_in_the_config);
 	tcase_add_test(tc, absent_counter);
 	tcase_add_test(tc, canned_reports);
 	tcase_add_test(tc, full_there_and_back);
