@@ -189,6 +189,36 @@ FORCE:
 
 # ---- which build this is ----
 
+# Fuzzing: every fuzz_*.c is one libFuzzer program; it keeps what it finds in build/fuzz/corpus, and its crashes in build/fuzz.
+FUZZ_CC      ?= clang
+FUZZ_SECONDS ?= 60
+FUZZ_FLAGS   := -std=c11 -g -O1 -pthread $(WARN) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+fuzz := $(patsubst %.c,$(BUILD)/fuzz/%,$(wildcard contract/tests/fuzz_*.c engine/tests/fuzz_*.c gates/tests/fuzz_*.c))
+fuzz_seeds_json        := contract/tests/data/golden contract/tests/data/report contract/tests/data/exit
+fuzz_seeds_tokenizer   := $(wildcard engine/tests/fixtures/good-micro)
+fuzz_seeds_safetensors := $(wildcard engine/tests/fixtures/good-micro engine/tests/fixtures/bad-offsets-*)
+fuzz_seeds_recipe      := gates/tests/recipes
+
+$(fuzz): $(BUILD)/fuzz/%: %.c $(contract_src) $(BUILD)/version_info.h
+$(filter $(BUILD)/fuzz/engine/%,$(fuzz)): engine/safetensors.c engine/json_scan.c engine/arena.c
+$(filter $(BUILD)/fuzz/gates/%,$(fuzz)): $(wildcard gates/recipe*.c) gates/yaml.c gates/suggest.c
+$(fuzz):
+	@mkdir -p $(@D)
+	@$(if $(Q),echo "  FUZZ    $@")
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(PKG_CFLAGS) $(FUZZ_FLAGS) -o $@ $(filter %.c,$^) $(PKG_LIBS) -lm
+
+.PHONY: fuzz
+fuzz: $(fuzz)
+	$(Q)for f in $(fuzz); do \
+		name=$${f##*/fuzz_}; mkdir -p $(BUILD)/fuzz/corpus/$$name; \
+		case $$name in $(foreach n,json tokenizer safetensors recipe,($(n)) seeds='$(fuzz_seeds_$(n))';;) esac; \
+		echo "== $$f"; log=$(BUILD)/fuzz/$$name.log; \
+		$$f -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -print_final_stats=1 \
+			-artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/corpus/$$name $$seeds > $$log 2>&1 || \
+			{ tail -n 40 $$log; exit 1; }; \
+		grep -E 'executed_units|peak_rss' $$log; \
+	done
+
 # The flags are a stamp: when they change, everything is built again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)

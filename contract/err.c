@@ -8,7 +8,8 @@
 
 static atomic_ulong allocations;
 
-size_t utf8_char(const char *text, uint32_t *code)
+/* Length of the well-formed UTF-8 character at text, or 0; *code gets its code point. */
+static size_t utf8_char(const char *text, uint32_t *code)
 {
 	const unsigned char *s = (const unsigned char *)text;
 	static const uint32_t lowest[5] = { 0, 0, 0x80, 0x800, 0x10000 };

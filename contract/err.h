@@ -13,7 +13,6 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 enum err_kind {
 	ERR_NONE,
@@ -32,9 +31,6 @@ struct err {
  * from a damaged file stays one line. */
 int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-
-/* Bytes of the well-formed UTF-8 character at s (NUL-terminated), 0 if there is none; *code: its code point. */
-size_t utf8_char(const char *s, uint32_t *code);
 
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
 #define BUG_ON(cond) do { if (cond) BUG("%s", #cond); } while (0)

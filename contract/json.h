@@ -79,8 +79,7 @@ int json_expected(const json_t *found, const char *what, const char *file, const
 
 /* Sets a member and takes over the reference.  A value that could not be made is a bug: nothing is left out. */
 void json_put(json_t *object, const char *key, json_t *value);
-/* json_string with U+FFFD for every byte that is not UTF-8: what other programs wrote, file names.  New reference;
- * NULL gives NULL. */
+/* json_string after utf8_lossy: what other programs wrote, file names.  New reference; NULL gives NULL. */
 json_t *json_string_lossy(const char *s);
 /* A number that may be non-finite: "nan", "inf", "-inf" as formats.md says.  New reference. */
 json_t *json_number(double x);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "file.h"
+#include "utf8.h"
 
 void json_put(json_t *object, const char *key, json_t *value)
 {
@@ -15,21 +16,12 @@ void json_put(json_t *object, const char *key, json_t *value)
 json_t *json_string_lossy(const char *s)
 {
 	json_t *string = json_string(s);
-	uint32_t code;
 	char *text;
-	size_t n = 0;
+	size_t size;
 
 	if (string != NULL || s == NULL)
 		return string;
-	text = xmalloc(3 * strlen(s) + 1);
-	while (*s != '\0') {
-		size_t size = utf8_char(s, &code);
-
-		memcpy(text + n, size > 0 ? s : "\xef\xbf\xbd", size > 0 ? size : 3);
-		n += size > 0 ? size : 3;
-		s += size > 0 ? size : 1;
-	}
-	text[n] = '\0';
+	text = utf8_lossy(s, strlen(s), &size);
 	string = json_string(text);
 	free(text);
 	return string;
