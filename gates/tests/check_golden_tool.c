@@ -156,15 +156,35 @@ START_TEST(what_counts_as_a_contradiction)
 	oracle_measure(&o, &golden, &golden.profiles[0], all, 3, INT32_MAX);
 	ck_assert_int_eq(o.n_contradictions, 0);
 	ck_assert_uint_eq(o.n_d, 204);
-	double p99 = stats_percentile_sorted(o.d, o.n_d, 0.99);
+	oracle_release(&o);
+	/* Profile eager moves its margin in p1[3] until the largest |d| there is so many times the others' percentile. */
+	int others[2] = { 0, 2 };
+
+	oracle_measure(&o, &golden, &golden.profiles[0], others, 2, INT32_MAX);
+	double p99 = stats_percentile_sorted(o.d, o.n_d, 0.99), least = INFINITY, margin[4];
 
 	oracle_release(&o);
-	/* Profile eager moves its margin in p1[3] far out: 5.2 times the percentile, and no other margin. */
-	struct golden_row *row = &golden.profiles[2].rows[1];
+	const struct golden_step *base = &golden.profiles[0].rows[1].steps[3];
 
-	row->steps[3].top[0].value += 5.2 * p99 + 0.3;
+	for (int k = 0; k < 4; k++) {
+		const struct golden_step *s = &golden.profiles[k].rows[1].steps[3];
+
+		margin[k] = top_value(s->top, s->n_top, base->top[0].id) - top_value(s->top, s->n_top, base->top[1].id);
+		least = k != 2 ? fmin(least, margin[k]) : least;
+	}
+	struct top *moved = golden.profiles[2].rows[1].steps[3].top;
+
+	ck_assert_int_eq(moved[0].id, base->top[0].id);
+	double before = moved[0].value;
+
+	moved[0].value = before + 4.9 * p99 - (margin[2] - least);
+	oracle_measure(&o, &golden, &golden.profiles[0], all, 3, INT32_MAX);
+	ck_assert_int_eq(o.n_contradictions, 0);
+	oracle_release(&o);
+	moved[0].value = before + 5.1 * p99 - (margin[2] - least);
 	oracle_measure(&o, &golden, &golden.profiles[0], all, 3, INT32_MAX);
 	ck_assert_int_eq(o.n_contradictions, 1);
+	ck_assert(fabs(o.contradictions[0].d - 5.1 * p99) < 1e-9);
 	ck_assert_int_eq(o.contradictions[0].prompt, 1);
 	ck_assert_int_eq(o.contradictions[0].step, 3);
 	for (int k = 0; k < 4; k++)

@@ -718,6 +718,51 @@ START_TEST(power_by_hand)
 }
 END_TEST
 
+/* Theil and Sen's slope needs three positions. */
+START_TEST(drift_needs_three_positions)
+{
+	struct oracle_position positions[6] = { { 0 } };
+	struct oracle_prompt prompts[2] = { { .planned = 3, .first = 0 }, { .planned = 3, .first = 3 } };
+	struct oracle o = { .n_prompts = 2, .prompts = prompts, .n_positions = 6, .positions = positions };
+	double w[6] = { 0, 1, NAN, 0, 1, 5 };
+	struct drift d;
+
+	drift_measure(&d, &o, w);
+	ck_assert(d.measured && d.prompts == 1 && d.rising == 1);
+	ck_assert(fabs(d.median_slope - 2.5) < 1e-12 && fabs(d.p - 0.5) < 1e-12);      /* slopes 1, 2.5, 4 */
+	w[2] = -2;                                                                     /* slopes 1, -1, -3 */
+	drift_measure(&d, &o, w);
+	ck_assert(d.prompts == 2 && d.rising == 1 && fabs(d.median_slope - 0.75) < 1e-12 && fabs(d.p - 0.75) < 1e-12);
+	w[3] = w[4] = w[5] = NAN;
+	w[1] = NAN;
+	drift_measure(&d, &o, w);
+	ck_assert(!d.measured);
+}
+END_TEST
+
+/* Five ids at one value: four chances of one half each, and no more than 0.8 in all. */
+START_TEST(flip_chance_is_capped)
+{
+	struct golden g = { 0 };
+	struct oracle o;
+	int asked = 0;
+
+	run[0] = '\0';
+	err = (struct err){ 0 };
+	ck_assert_msg(!golden_load(&g, CASES "near-tie/golden.json", &err), "%s", err.text);
+	struct top *top = g.profiles[0].rows[0].steps[2].top;
+
+	for (int i = 1; i < 5; i++)
+		top[i].value = top[0].value;
+	oracle_measure(&o, &g, &g.profiles[0], &asked, 1, 12);
+	ck_assert(o.law.measured);
+	ck_assert(fabs(o.positions[2].q - 0.8) < 1e-12 && fabs(o.positions[2].q_halved - 0.8) < 1e-12);
+	ck_assert(o.positions[3].q < 0.8 && o.positions[3].q_halved > o.positions[3].q);
+	oracle_release(&o);
+	golden_release(&g);
+}
+END_TEST
+
 /* ---- texts, several lengths, stopping early */
 
 START_TEST(texts_need_a_tokenizer)
@@ -862,6 +907,8 @@ int main(void)
 	tcase_add_test(c, explained_before_anything_runs);
 	tcase_add_test(c, positions_that_would_decide);
 	tcase_add_test(c, power_by_hand);
+	tcase_add_test(c, drift_needs_three_positions);
+	tcase_add_test(c, flip_chance_is_capped);
 	tcase_add_test(c, texts_need_a_tokenizer);
 	tcase_add_test(c, several_lengths);
 	tcase_add_test(c, until_decided_order);
