@@ -411,3 +411,58 @@ size_t distance_to_arbiter(double *subject, double *oracle, const struct subject
 	free(theirs);
 	return n;
 }
+
+/* D to every profile that answers at one step, by side; returns whether both sides do. */
+static bool side_distances(double *all[2], size_t n[2], const struct subject *s, const struct contradiction *c, int prompt,
+			   int step)
+{
+	const struct oracle *o = s->oracle;
+	const struct golden_step *g = expected_step(o, prompt, step);
+	const struct report_step *r = g ? subject_step(s, prompt, step) : NULL;
+	double x[TOP_MAX], y[TOP_MAX];
+	size_t before[2] = { n[0], n[1] };
+
+	if (!r)
+		return false;
+	top_align(x, g->top, g->n_top, r->top, r->n_top);
+	for (int k = 0; k < o->golden->n_profiles; k++) {
+		const struct golden_profile *p = &o->golden->profiles[k];
+		const struct golden_row *row = golden_row_find(p, c->prompt);
+		int side = c->side[k], fork = row && p->mode == GOLDEN_FREE ? row_fork(row, o->prompts[prompt].base) : -1;
+
+		if (side < 0 || !row || !row->steps || step >= row->n || (fork >= 0 && step > fork))
+			continue;
+		top_align(y, g->top, g->n_top, row->steps[step].top, row->steps[step].n_top);
+		double d = top_distance(x, y, g->n_top);
+
+		if (!isnan(d))
+			all[side][n[side]++] = d;
+	}
+	if (n[0] > before[0] && n[1] > before[1])
+		return true;
+	n[0] = before[0];
+	n[1] = before[1];
+	return false;
+}
+
+size_t distance_to_sides(double median[2], const struct subject *s, const struct contradiction *c)
+{
+	const struct oracle *o = s->oracle;
+	int prompt = 0;
+	size_t steps = 0, n[2] = { 0, 0 };
+
+	while (prompt < o->n_prompts && o->prompts[prompt].prompt != c->prompt)
+		prompt++;
+	if (prompt == o->n_prompts)
+		return 0;
+	size_t room = (size_t)o->prompts[prompt].planned * (size_t)o->golden->n_profiles + 1;
+	double *all[2] = { xcalloc(room, sizeof(double)), xcalloc(room, sizeof(double)) };
+
+	for (int t = 0; t < o->prompts[prompt].planned; t++)
+		steps += side_distances(all, n, s, c, prompt, t);
+	for (int i = 0; i < 2; i++) {
+		median[i] = stats_median(all[i], n[i]);
+		free(all[i]);
+	}
+	return steps;
+}

@@ -60,6 +60,10 @@ double distance_between(size_t *n, const struct subject *a, const struct subject
 /* Median D of the oracle's base and of the leg to an arbiter, over the positions that all three have. */
 size_t distance_to_arbiter(double *subject, double *oracle, const struct subject *s, const struct subject *arbiter);
 
+/* Median D of a leg to the profiles on either side of a contradiction, over the steps of that prompt that both sides
+ * answer under base's prefix.  The number of such steps; 0 if the prompt is not asked. */
+size_t distance_to_sides(double median[2], const struct subject *s, const struct contradiction *c);
+
 /* The step of an asked position; NULL if it did not come back or holds no finite logits. */
 const struct report_step *subject_step(const struct subject *s, int prompt, int step);
 /* The raw logit of an id at a step: from the list, or the given one; NaN if neither holds it. */

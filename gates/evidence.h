@@ -188,6 +188,7 @@ char *evidence_text(const struct evidence *e, const int32_t *ids, int n);
 /* The rows of a leg in one mode, by asked prompt; owned by the compare. */
 struct subject leg_subject(const struct evidence *e, const struct leg *l, const struct report_row **rows);
 bool leg_counts(const struct leg *l);        /* neither VOID nor in ERROR, and it left a report */
+bool leg_is_arbiter(const struct leg *l);    /* counts, and is `ref` in f64 */
 enum mode headline_mode(const struct recipe *r);   /* free if it was asked, else forced */
 
 /* The questions, in the order in which they are asked. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "gates/evidence.h"
+#include "gates/golden_tool.h"
 #include "gates/until.h"
 
 #define SMALL_P 0.01        /* of the direction and drift tests, after Holm */
@@ -192,6 +193,47 @@ static void say_stop(const struct evidence *e, struct leg *l)
 	free(order);
 }
 
+/* A prompt in which the oracle contradicts itself; the f64 arbiter says with which side it computes. */
+static void say_contradictions(const struct evidence *e, struct leg *l)
+{
+	const struct report_row **rows = xcalloc((size_t)e->oracle.n_prompts + 1, sizeof *rows);
+	struct subject s = leg_subject(e, l, rows);
+
+	for (int i = 0; i < e->oracle.n_contradictions; i++) {
+		const struct contradiction *c = &e->oracle.contradictions[i];
+		double d[2];
+
+		text_also(&l->reason, "the oracle contradicts itself in prompt %s: leave it out or capture it again",
+			  e->golden.prompts[c->prompt].id);
+		if (!leg_is_arbiter(l) || distance_to_sides(d, &s, c) == 0)
+			continue;
+		int nearer = d[1] < d[0];
+
+		text_add(&l->reason, "; there this f64 leg sides with");
+		for (int k = 0, n = 0; k < e->golden.n_profiles; k++)
+			if (c->side[k] == nearer)
+				text_add(&l->reason, "%s%s", n++ ? ", " : " ", e->golden.profiles[k].name);
+		text_add(&l->reason, " (median D %.3g against %.3g)", d[nearer], d[!nearer]);
+	}
+	free(rows);
+}
+
+/* Where the expectation was captured in another way than the leg ran, and no profile shows what that alone does. */
+static void say_regime(const struct evidence *e, struct leg *l)
+{
+	const struct golden_profile *base = e->oracle.base;
+	int batch = l->report.effective.value[FACTOR_BATCH];
+	bool shown = false;
+
+	for (int k = 0; k < e->golden.n_profiles; k++)
+		shown = shown || profile_batch(&e->golden.profiles[k]) == 2;
+	if (batch != 1 && batch != ARM_UNSET && profile_batch(base) == 1 && !shown)
+		text_also(&l->reason, "the leg decodes several sequences together, the golden was captured one at a time: capture a "
+			  "batched profile");
+	if (base->mode == GOLDEN_FORCED)
+		text_also(&l->reason, "profile `%s` was scored in forced mode: its ids are no free run", base->name);
+}
+
 static void say_notes(const struct evidence *e, struct leg *l)
 {
 	const struct noise *n = &l->noise;
@@ -206,9 +248,8 @@ static void say_notes(const struct evidence *e, struct leg *l)
 			if (a->report.effective.value[numerics[i]] != l->report.effective.value[numerics[i]])
 				text_also(&l->reason, "its arbiter %s differs in %s", a->want->name, factor_name((enum factor)numerics[i]));
 	}
-	for (int i = 0; i < e->oracle.n_contradictions; i++)
-		text_also(&l->reason, "the oracle contradicts itself in prompt %s: leave it out or capture it again",
-			  e->golden.prompts[e->oracle.contradictions[i].prompt].id);
+	say_contradictions(e, l);
+	say_regime(e, l);
 	if (e->golden.n_files == 0)
 		text_also(&l->reason, "identity of the model NOT MEASURED: the golden lists no files");
 }

@@ -98,7 +98,7 @@ void noise_measure(struct evidence *e, struct leg *l)
 
 /* ---- what needs the other legs */
 
-static bool is_arbiter(const struct leg *l)
+bool leg_is_arbiter(const struct leg *l)
 {
 	return leg_counts(l) && l->report.effective.value[FACTOR_BACKEND] == BACKEND_REF &&
 		l->report.effective.value[FACTOR_COMPUTE] == COMPUTE_F64;
@@ -110,12 +110,12 @@ static int arbiter_of(const struct evidence *e, const struct leg *l)
 	const struct arm *mine = &l->report.effective;
 	int first = -1;
 
-	if (is_arbiter(l))
+	if (leg_is_arbiter(l))
 		return -1;
 	for (int i = 0; i < e->n_legs; i++) {
 		const struct arm *a = &e->legs[i].report.effective;
 
-		if (!is_arbiter(&e->legs[i]))
+		if (!leg_is_arbiter(&e->legs[i]))
 			continue;
 		if (a->value[FACTOR_MAMBA_PROJ] == mine->value[FACTOR_MAMBA_PROJ] &&
 		    a->value[FACTOR_MOE_EXPERTS] == mine->value[FACTOR_MOE_EXPERTS])

@@ -763,6 +763,49 @@ START_TEST(flip_chance_is_capped)
 }
 END_TEST
 
+/* Profile eager drops every token but the first by 3 nats in p1[3]: the f64 leg says that it stands alone. */
+START_TEST(the_arbiter_takes_a_side)
+{
+	use("strict-pass-equivalent");
+	json_t *top = NULL, *item;
+	char last[64];
+	size_t i;
+
+	top = walk(golden, "profiles 2 prompts 1 steps 3 top 0", last);
+	json_array_foreach(top, i, item)
+		if (i > 0)
+			json_array_set_new(item, 1, json_real(json_number_value(json_array_get(item, 1)) - 3));
+	rewrite_golden("step");
+	rewrite_golden("arbiter");
+	judge();
+	const json_t *found = json_object_get(json_object_get(verdict, "golden"), "contradictory");
+	char *sides = json_dumps(json_object_get(json_array_get(found, 0), "sides"), JSON_COMPACT);
+
+	ck_assert_uint_eq(json_array_size(found), 1);
+	ck_assert_str_eq(sides, "[[\"base\",\"batch8\",\"chunked\"],[\"eager\"]]");
+	ck_assert_ptr_nonnull(strstr(leg_says("arbiter", "reason"), "in prompt p1: leave it out or capture it again; there this f64 leg "
+				     "sides with base, batch8, chunked (median D "));
+	ck_assert_ptr_nonnull(strstr(leg_says("step", "reason"), "contradicts itself in prompt p1"));
+	ck_assert_ptr_null(strstr(leg_says("step", "reason"), "sides with"));
+	free(sides);
+}
+END_TEST
+
+START_TEST(another_regime_than_the_leg)
+{
+	use("batched");
+	change(golden, "profiles 0 engine config batch", json_string("1"));
+	rewrite_golden("step");
+	judge();
+	leg_is("step", "STRICT PASS", "EQUIVALENT", "captured one at a time: capture a batched profile");
+	change(golden, "profiles 1 engine config batch", json_integer(8));
+	rewrite_golden("step");
+	judge();
+	leg_is("step", "STRICT PASS", "EQUIVALENT", "");
+	ck_assert_ptr_null(strstr(leg_says("step", "reason"), "batched profile"));
+}
+END_TEST
+
 /* ---- texts, several lengths, stopping early */
 
 START_TEST(texts_need_a_tokenizer)
@@ -909,6 +952,8 @@ int main(void)
 	tcase_add_test(c, power_by_hand);
 	tcase_add_test(c, drift_needs_three_positions);
 	tcase_add_test(c, flip_chance_is_capped);
+	tcase_add_test(c, the_arbiter_takes_a_side);
+	tcase_add_test(c, another_regime_than_the_leg);
 	tcase_add_test(c, texts_need_a_tokenizer);
 	tcase_add_test(c, several_lengths);
 	tcase_add_test(c, until_decided_order);
