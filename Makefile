@@ -120,7 +120,8 @@ $(BUILD)/assay $(BUILD)/assay-engine:
 
 # The engine with planted faults, for `assay selftest`: its own objects, never installed (engine/faults.h).
 faulty_obj = $(patsubst $(BUILD)/%,$(BUILD)/faulty/%,$(call obj,engine/main.c $(engine_src)) $(level_obj)) $(cuda_obj)
-$(BUILD)/faulty/%: CPPFLAGS += -DASSAY_FAULTS
+# private: else the flags stamp below would inherit it.
+$(BUILD)/faulty/%: private CPPFLAGS += -DASSAY_FAULTS
 $(BUILD)/faulty/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  CC      $< (faulty)")
