@@ -12,6 +12,30 @@
 #define GUARDS 8
 #define GUARD 1232.0    /* exact in every element type */
 
+/* ---- memory of one run, freed at its end ---- */
+
+static void **kept;
+static int n_kept;
+
+static void *keep(void *p)
+{
+	kept = xrealloc(kept, n_kept + 1, sizeof(*kept));
+	return kept[n_kept++] = p;
+}
+
+static void *new(size_t n, size_t size)
+{
+	return keep(xcalloc(n, size));
+}
+
+static void free_kept(void)
+{
+	while (n_kept > 0)
+		free(kept[--n_kept]);
+	free(kept);
+	kept = NULL;
+}
+
 /* ---- reading ---- */
 
 struct vec { double *x; int n, dim[4], rank; };
@@ -44,6 +68,7 @@ static struct vec vec(const json_t *in, const char *key)
 
 	ck_assert_msg(json_object_get(in, key) != NULL, "ops.json: no %s", key);
 	flatten(&v, json_object_get(in, key), 0);
+	keep(v.x);
 	return v;
 }
 
@@ -60,22 +85,20 @@ static double real(const json_t *in, const char *key)
 static float *floats(const json_t *in, const char *key)
 {
 	struct vec v = vec(in, key);
-	float *f = xcalloc(v.n, sizeof(*f));
+	float *f = new(v.n, sizeof(*f));
 
 	for (int i = 0; i < v.n; i++)
 		f[i] = (float)v.x[i];
-	free(v.x);
 	return f;
 }
 
 static uint8_t *bytes(const json_t *in, const char *key)
 {
 	struct vec v = vec(in, key);
-	uint8_t *b = xcalloc(v.n, 1);
+	uint8_t *b = new(v.n, 1);
 
 	for (int i = 0; i < v.n; i++)
 		b[i] = (uint8_t)v.x[i];
-	free(v.x);
 	return b;
 }
 
@@ -91,6 +114,8 @@ struct rig {
 	struct counters counters;
 	double bound;
 	const char *op, *note;
+	void *owned[32];             /* in the backend's memory */
+	int n_owned;
 };
 
 static struct rig rig_new(const struct rig *like, enum block block)
@@ -124,9 +149,22 @@ static void rig_open(struct rig *r, int rows, int slots, int len)
 		      err.text);
 }
 
+static void *rig_alloc(struct rig *r, size_t size)
+{
+	ck_assert_int_lt(r->n_owned, 32);
+	return r->owned[r->n_owned++] = r->b->alloc(r->dev, size);
+}
+
+static void rig_close(struct rig *r)
+{
+	while (r->n_owned > 0)
+		r->b->free(r->dev, r->owned[--r->n_owned]);
+	r->b->close(r->dev);
+}
+
 static void *rig_bytes(struct rig *r, const void *from, size_t size)
 {
-	void *p = r->b->alloc(r->dev, size);
+	void *p = rig_alloc(r, size);
 
 	r->b->upload(r->dev, p, from, size);
 	return p;
@@ -134,7 +172,7 @@ static void *rig_bytes(struct rig *r, const void *from, size_t size)
 
 static void *rig_in(struct rig *r, const double *x, int n)
 {
-	void *p = r->b->alloc(r->dev, n * dtype_size(r->b->act_dtype(r->dev)));
+	void *p = rig_alloc(r, n * dtype_size(r->b->act_dtype(r->dev)));
 
 	r->b->act_from_host(r->dev, p, x, n);
 	return p;
@@ -143,13 +181,12 @@ static void *rig_in(struct rig *r, const double *x, int n)
 /* n NaNs, then the guards. */
 static void *rig_out(struct rig *r, int n)
 {
-	double *x = xcalloc(n + GUARDS, sizeof(*x));
+	double *x = new(n + GUARDS, sizeof(*x));
 	void *p;
 
 	for (int i = 0; i < n + GUARDS; i++)
 		x[i] = i < n ? NAN : GUARD;
 	p = rig_in(r, x, n + GUARDS);
-	free(x);
 	return p;
 }
 
@@ -179,7 +216,7 @@ static void compare_each(const struct rig *r, const char *what, const double *go
 
 static double *rig_read(struct rig *r, const void *p, int n)
 {
-	double *x = xcalloc(n + GUARDS, sizeof(*x));
+	double *x = new(n + GUARDS, sizeof(*x));
 
 	r->b->act_to_host(r->dev, x, p, n + GUARDS);
 	for (int i = n; i < n + GUARDS; i++)
@@ -193,7 +230,6 @@ static void rig_check(struct rig *r, const char *what, const void *p, struct vec
 	double *got = rig_read(r, p, want.n);
 
 	compare(r, what, got, want.x, want.n);
-	free(got);
 }
 
 /* ---- state arrays of two slots; the case lives in slot 1, slot 0 must not change ---- */
@@ -224,23 +260,21 @@ static void decode(double *to, enum dtype dtype, const void *from, int n)
 static struct state_view rig_state(struct rig *r, enum dtype dtype, int size, const double *x, int n)
 {
 	struct state_view v = { .dtype = dtype, .stride = size };
-	double *all = xcalloc(2 * size, sizeof(*all));
-	void *raw = xcalloc(2 * size, sizeof(*all));
+	double *all = new(2 * size, sizeof(*all));
+	void *raw = new(2 * size, sizeof(*all));
 
 	for (int i = 0; i < 2 * size; i++)
 		all[i] = i >= size && i < size + n ? x[i - size] : GUARD;
 	encode(raw, dtype, all, 2 * size);
 	v.data = rig_bytes(r, raw, 2 * size * dtype_size(dtype));
-	free(all);
-	free(raw);
 	return v;
 }
 
 static void rig_state_check(struct rig *r, const char *what, struct state_view v, struct vec want)
 {
 	int n = 2 * (int)v.stride;
-	double *all = xcalloc(n, sizeof(*all));
-	void *raw = xcalloc(n, sizeof(*all));
+	double *all = new(n, sizeof(*all));
+	void *raw = new(n, sizeof(*all));
 
 	r->b->download(r->dev, raw, v.data, n * dtype_size(v.dtype));
 	decode(all, v.dtype, raw, n);
@@ -248,8 +282,6 @@ static void rig_state_check(struct rig *r, const char *what, struct state_view v
 		ck_assert_msg(all[i] == GUARD, "%s on %s, \"%s\": %s of another slot changed", r->op, r->b->name,
 			      r->note, what);
 	compare(r, what, all + v.stride, want.x, want.n);
-	free(all);
-	free(raw);
 }
 
 static enum dtype state_dtype(const struct rig *r)
@@ -259,12 +291,11 @@ static enum dtype state_dtype(const struct rig *r)
 
 static int32_t *rig_ints(struct rig *r, int32_t value, int n, int step)
 {
-	int32_t *x = xcalloc(n, sizeof(*x)), *p;
+	int32_t *x = new(n, sizeof(*x)), *p;
 
 	for (int i = 0; i < n; i++)
 		x[i] = value + i * step;
 	p = rig_bytes(r, x, n * sizeof(*x));
-	free(x);
 	return p;
 }
 
@@ -284,14 +315,13 @@ static void run_rms_norm(struct rig like, const json_t *in, const json_t *out)
 	r.b->rms_norm(r.dev, y, h, w, T, H, real(in, "eps"));
 	rig_check(&r, "y", y, vec(out, "y"));
 	if (r.b->add_rms_norm) {
-		double *zero = xcalloc(x.n, sizeof(*zero));
+		double *zero = new(x.n, sizeof(*zero));
 
 		y = rig_out(&r, x.n);
 		r.b->add_rms_norm(r.dev, y, h, rig_in(&r, zero, x.n), w, T, H, real(in, "eps"));
 		rig_check(&r, "fused y", y, vec(out, "y"));
-		free(zero);
 	}
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static void run_gated_norm(struct rig like, const json_t *in, const json_t *out)
@@ -308,7 +338,7 @@ static void run_gated_norm(struct rig like, const json_t *in, const json_t *out)
 	r.b->act_from_host(r.dev, p, y.x, y.n);
 	r.b->gated_norm(r.dev, p, rig_in(&r, z.x, z.n), n, w, T, n, integer(in, "groups"), real(in, "eps"));
 	rig_check(&r, "out", p, want);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 /* A convolution of width 1 with weight 1 is SiLU. */
@@ -316,7 +346,7 @@ static void run_silu(struct rig like, const json_t *in, const json_t *out)
 {
 	struct rig r = rig_new(&like, BLOCK_MAMBA);
 	struct vec x = vec(in, "x"), want = vec(out, "y");
-	float *w = xcalloc(x.n, sizeof(*w));
+	float *w = new(x.n, sizeof(*w));
 
 	for (int i = 0; i < x.n; i++)
 		w[i] = 1;
@@ -331,7 +361,7 @@ static void run_silu(struct rig like, const json_t *in, const json_t *out)
 	if (r.arm.value[FACTOR_COMPUTE] == COMPUTE_F64)
 		compare_each(&r, "y", rig_read(&r, u, x.n), want.x, want.n);
 	rig_check(&r, "y", u, want);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static void run_relu2(struct rig like, const json_t *in, const json_t *out)
@@ -344,7 +374,7 @@ static void run_relu2(struct rig like, const json_t *in, const json_t *out)
 	r.b->act_from_host(r.dev, p, x.x, x.n);
 	r.b->relu2(r.dev, p, 1, x.n);
 	rig_check(&r, "y", p, vec(out, "y"));
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static struct ssm_shape rig_ssm(struct rig *r, int heads, int P, int G, int N, int Q)
@@ -369,9 +399,9 @@ static void run_dt_softplus(struct rig like, const json_t *in, const json_t *out
 	struct vec raw = vec(in, "raw"), want = vec(out, "dt");
 	int n = raw.n, width = n + 2;
 	struct ssm_shape shape = rig_ssm(&r, n, 1, 1, 1, 4);
-	double *A = xcalloc(n, sizeof(*A)), *u = xcalloc(width, sizeof(*u));
-	double limit[2] = { real(in, "lo"), real(in, "hi") }, *zero = xcalloc(n, sizeof(*zero));
-	float *D = xcalloc(n, sizeof(*D)), *bias = xcalloc(n, sizeof(*bias));
+	double *A = new(n, sizeof(*A)), *u = new(width, sizeof(*u));
+	double limit[2] = { real(in, "lo"), real(in, "hi") }, *zero = new(n, sizeof(*zero));
+	float *D = new(n, sizeof(*D)), *bias = new(n, sizeof(*bias));
 
 	for (int i = 0; i < n; i++)
 		bias[i] = (float)real(in, "bias");
@@ -387,7 +417,7 @@ static void run_dt_softplus(struct rig like, const json_t *in, const json_t *out
 	if (r.arm.value[FACTOR_COMPUTE] == COMPUTE_F64)
 		compare_each(&r, "dt", rig_read(&r, y, n), want.x, want.n);
 	rig_check(&r, "dt", y, want);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static void run_causal_conv(struct rig like, const json_t *in, const json_t *out)
@@ -417,7 +447,7 @@ static void run_causal_conv(struct rig like, const json_t *in, const json_t *out
 				       n, K, 1);
 		rig_check(&r, by_step ? "y by steps" : "y", u, vec(out, "y"));
 		rig_state_check(&r, "state", conv, vec(out, "state"));
-		r.b->close(r.dev);
+		rig_close(&r);
 	}
 }
 
@@ -430,8 +460,8 @@ static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool s
 	int T = x.dim[0], heads = x.dim[1], P = x.dim[2], G = B.dim[1], N = B.dim[2];
 	int inner = heads * P, width = inner + 2 * G * N;
 	struct ssm_shape shape = rig_ssm(&r, heads, P, G, N, scan ? integer(in, "Q") : 4);
-	double *u = xcalloc((size_t)T * width, sizeof(*u)), limit[2] = { 0, INFINITY };
-	float *zero = xcalloc(heads, sizeof(*zero));
+	double *u = new((size_t)T * width, sizeof(*u)), limit[2] = { 0, INFINITY };
+	float *zero = new(heads, sizeof(*zero));
 
 	for (int t = 0; t < T; t++) {
 		memcpy(u + t * width, x.x + t * inner, inner * sizeof(*u));
@@ -456,7 +486,7 @@ static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool s
 			      raw + t * heads * element, heads, ssm, slots, &r.layer.mamba, &shape, limit, 1);
 	rig_check(&r, "y", y, vec(out, "y"));
 	rig_state_check(&r, "S", ssm, vec(out, "S"));
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static void run_ssm_steps(struct rig like, const json_t *in, const json_t *out)
@@ -475,7 +505,7 @@ static void run_moe_route(struct rig like, const json_t *in, const json_t *out)
 	struct rig r = rig_new(&like, BLOCK_MOE);
 	struct vec x = vec(in, "logits"), want_expert = vec(out, "experts"), want_weight = vec(out, "weights");
 	int T = x.dim[0], E = x.dim[1], k = integer(in, "k"), n = T * k;
-	float *gate = xcalloc((size_t)E * E, sizeof(*gate)), *bias = floats(in, "bias");
+	float *gate = new((size_t)E * E, sizeof(*gate)), *bias = floats(in, "bias");
 	struct route_shape shape = {
 		.experts = E, .per_token = k, .n_group = integer(in, "n_group"),
 		.topk_group = integer(in, "topk_group"),
@@ -490,11 +520,11 @@ static void run_moe_route(struct rig like, const json_t *in, const json_t *out)
 	c->n_group = shape.n_group;
 	c->topk_group = shape.topk_group;
 	r.layer.moe = (struct moe){ .gate = gate, .correction_bias = bias,
-				    .experts = xcalloc(E, sizeof(*r.layer.moe.experts)) };
+				    .experts = new(E, sizeof(*r.layer.moe.experts)) };
 	rig_open(&r, T, 1, 8);
 	bool wide = dtype_size(r.b->act_dtype(r.dev)) == sizeof(double);
 	int32_t *expert = rig_ints(&r, -1, n, 0), got_expert[32];
-	char *weight = r.b->alloc(r.dev, n * sizeof(double)), got_weight[32 * sizeof(double)];
+	char *weight = rig_alloc(&r, n * sizeof(double)), got_weight[32 * sizeof(double)];
 	double w[32];
 
 	ck_assert_int_le(n, 32);
@@ -506,7 +536,7 @@ static void run_moe_route(struct rig like, const json_t *in, const json_t *out)
 		ck_assert_msg(got_expert[i] == want_expert.x[i], "%s on %s, \"%s\": expert[%d] = %d, expected %g", r.op,
 			      r.b->name, r.note, i, got_expert[i], want_expert.x[i]);
 	compare(&r, "weight", w, want_weight.x, n);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 /* The rows before `past` are in the cache; the others are appended by the op. */
@@ -533,7 +563,7 @@ static void run_attention(struct rig like, const json_t *in, const json_t *out)
 	rig_check(&r, "y", y, vec(out, "y"));
 	rig_state_check(&r, "k", k_cache, k);
 	rig_state_check(&r, "v", v_cache, v);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 /* Row strides wider than the matrix, so that a backend that ignores them fails. */
@@ -542,7 +572,7 @@ static void linear_case(struct rig like, struct linear w, enum numerics numerics
 {
 	struct rig r = rig_new(&like, BLOCK_MLP);
 	int T = x.dim[0], ldx = w.in + 3, ldy = w.out + 2;
-	double *wide = xcalloc((size_t)T * ldx, sizeof(*wide)), *got, *packed = xcalloc(want.n, sizeof(*packed));
+	double *wide = new((size_t)T * ldx, sizeof(*wide)), *got, *packed = new(want.n, sizeof(*packed));
 
 	for (int t = 0; t < T; t++)
 		for (int i = 0; i < ldx; i++)
@@ -561,7 +591,7 @@ static void linear_case(struct rig like, struct linear w, enum numerics numerics
 				ck_assert_msg(isnan(got[t * ldy + o]), "%s on %s: wrote between the rows", r.op,
 					      r.b->name);
 	compare(&r, what, packed, want.x, want.n);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 static void run_fp8_linear(struct rig like, const json_t *in, const json_t *out)
@@ -592,8 +622,8 @@ static struct linear nvfp4(const json_t *in)
  * value lies on a boundary, so there the expectation is built from the definition in quant.h. */
 static struct vec w4a4_fp32(const struct linear *w, struct vec x, struct vec f64)
 {
-	struct vec want = { .n = f64.n, .x = xcalloc(f64.n, sizeof(double)) };
-	double *value = xcalloc(w->in, sizeof(*value)), *scale = xcalloc(w->in / 16, sizeof(*scale));
+	struct vec want = { .n = f64.n, .x = new(f64.n, sizeof(double)) };
+	double *value = new(w->in, sizeof(*value)), *scale = new(w->in / 16, sizeof(*scale));
 
 	for (int i = 0; i < want.n; i++) {
 		const uint8_t *codes = (const uint8_t *)w->weight + i % w->out * w->in / 2;
@@ -607,8 +637,6 @@ static struct vec w4a4_fp32(const struct linear *w, struct vec x, struct vec f64
 		}
 		want.x[i] *= (double)w->scale * w->input_scale;
 	}
-	free(value);
-	free(scale);
 	return want;
 }
 
@@ -629,8 +657,8 @@ static void run_nvfp4_linear(struct rig like, const json_t *in, const json_t *ou
 static void run_nvfp4_dequant(struct rig like, const json_t *in, const json_t *out)
 {
 	struct linear w = nvfp4(in);
-	struct vec dense = vec(out, "w"), want = { .n = dense.n, .x = xcalloc(dense.n, sizeof(double)) };
-	struct vec x = { .x = xcalloc((size_t)w.in * w.in, sizeof(double)), .dim = { w.in, w.in } };
+	struct vec dense = vec(out, "w"), want = { .n = dense.n, .x = new(dense.n, sizeof(double)) };
+	struct vec x = { .x = new((size_t)w.in * w.in, sizeof(double)), .dim = { w.in, w.in } };
 
 	for (int i = 0; i < w.in; i++) {
 		x.x[i * w.in + i] = 1;
@@ -645,7 +673,7 @@ static void run_rank(struct rig like, const json_t *in, const json_t *out)
 {
 	struct rig r = rig_new(&like, BLOCK_MLP);
 	struct vec x = vec(in, "logits"), ids = vec(out, "ids"), logprobs = vec(out, "logprobs");
-	float *identity = xcalloc((size_t)x.n * x.n, sizeof(*identity));
+	float *identity = new((size_t)x.n * x.n, sizeof(*identity));
 	struct logits_row got;
 	double seen[20];
 
@@ -669,7 +697,7 @@ static void run_rank(struct rig like, const json_t *in, const json_t *out)
 		seen[i] = got.top_logit[i] - got.lse;
 	}
 	compare(&r, "logprob", seen, logprobs.x, ids.n);
-	r.b->close(r.dev);
+	rig_close(&r);
 }
 
 /* ---- the table: bounds are shares of the largest |expected| ----
@@ -738,6 +766,7 @@ void ops_vectors_run(int op, const struct backend *backend, const struct arm *ar
 		ops[op].run(like, json_object_get(c, "in"), json_object_get(c, "out"));
 	}
 	json_decref(all);
+	free_kept();
 }
 
 void ops_vectors_complete(void)
