@@ -354,9 +354,9 @@ static void play(struct scene *scenes, int n, int steps, uint64_t seed)
 	for (int s = 0; s < n; s++) {
 		const struct rates *r = &scenes[s].r;
 
-		printf("%d x %-2d %-8s R %.3f, covered %.4f; R EXCESS %.4f EQUIVALENT %.4f lower > 1 %.4f; leg EXCESS %.4f (a flip %.4f), "
+		printf("%d x %-2d %-8s R %.3f, covered %.4f (1 itself: %.4f); R EXCESS %.4f EQUIVALENT %.4f lower > 1 %.4f; leg EXCESS %.4f (a flip %.4f), "
 		       "NEAR-TIE %.4f of %d; drift %.4f direction %.4f; p < 0.05: flips %.4f forks %.4f; stopped early EXCESS %.4f "
-		       "EQUIVALENT %.4f, signs %.4f\n", PROMPTS, steps, scenes[s].name, exp(r->log_R), coverage(r, r->log_R),
+		       "EQUIVALENT %.4f, signs %.4f\n", PROMPTS, steps, scenes[s].name, exp(r->log_R), coverage(r, r->log_R), coverage(r, 0),
 		       rate(r->class_excess), rate(r->equivalent), rate(r->noisier), rate(r->excess), rate(r->flips_excess),
 		       (double)r->near_tie / r->diverged, r->diverged, rate(r->drift), rate(r->direction), rate(r->flips_05),
 		       rate(r->forks_05), rate(r->early[DISTANCE_EXCESS]), rate(r->early[DISTANCE_EQUIVALENT]), rate(r->signs));
