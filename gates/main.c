@@ -78,11 +78,23 @@ static int print_version(void)
 	return 0;
 }
 
+static int unknown_command(const char *name)
+{
+	const char *known[N_COMMANDS];
+	char near[400];
+
+	for (int i = 0; i < N_COMMANDS; i++)
+		known[i] = commands[i].name;
+	fprintf(stderr, "assay: no command is named `%s`%s\n", name, suggest(near, sizeof(near), name, known, N_COMMANDS));
+	return EXIT_USAGE;
+}
+
 int command_help(const char *name)
 {
 	const struct command *c = find_command(name);
 
-	BUG_ON(!c);
+	if (!c)
+		return unknown_command(name);
 	printf("usage: assay %s %s\n\n%s%s\n", c->name, c->usage, c->says, c->run ? "" : " (not in this version)");
 	if (*c->more)
 		printf("\n%s", c->more);
@@ -104,17 +116,6 @@ int command_usage(const char *name, const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fprintf(stderr, " (assay %s --help)\n", name);
-	return EXIT_USAGE;
-}
-
-static int unknown_command(const char *name)
-{
-	const char *known[N_COMMANDS];
-	char near[400];
-
-	for (int i = 0; i < N_COMMANDS; i++)
-		known[i] = commands[i].name;
-	fprintf(stderr, "assay: no command is named `%s`%s\n", name, suggest(near, sizeof(near), name, known, N_COMMANDS));
 	return EXIT_USAGE;
 }
 

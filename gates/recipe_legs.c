@@ -40,18 +40,23 @@ int recipe_read_factor(struct recipe_reader *rd, struct arm *arm, const char *na
 	int f = factor_find(name);
 	struct err inner = {0};
 	int64_t number;
-	char text[32];
+	char decimal[32];
+	const char *word = value->text;
 
 	if (f < 0)
 		return recipe_unknown_factor(rd, name, key_at, "factor");
-	if (ynode_is_int(value, &number) && factor_is_number((enum factor)f)) {
-		snprintf(text, sizeof(text), "%lld", (long long)number);
+	bool is_number = factor_is_number((enum factor)f);
+
+	if (is_number && ynode_is_int(value, &number)) {
+		/* 0x10 is 16 here as everywhere in YAML */
+		snprintf(decimal, sizeof(decimal), "%lld", (long long)number);
+		word = decimal;
 	} else if (yaml_want_string(&rd->y, value, name, rd->err)) {
 		return -1;
-	} else if (factor_is_number((enum factor)f) && strcmp(value->text, "all") != 0) {
+	} else if (is_number && strcmp(word, "all") != 0) {
 		return yaml_want_int(&rd->y, value, name, 0, INT32_MAX, &number, rd->err);
 	}
-	if (arm_set(arm, name, factor_is_number((enum factor)f) && strcmp(value->text, "all") ? text : value->text, &inner))
+	if (arm_set(arm, name, word, &inner))
 		return yaml_error(&rd->y, value->at, rd->err, "%s", inner.text);
 	return 0;
 }

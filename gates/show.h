@@ -22,8 +22,9 @@ void show_design(struct term *t, const json_t *explained);
 
 /* ---- parts, for the files that print ---- */
 
-/* A member down a path: show_get(v, "noise", "distance", NULL).  NULL where it ends early or is null. */
-const json_t *show_get(const json_t *value, ...) __attribute__((sentinel));
+/* A member down a path: show_get(v, "noise", "distance").  NULL where it ends early or is null. */
+#define show_get(value, ...) show_path(value, (const char *const[]){__VA_ARGS__, NULL})
+const json_t *show_path(const json_t *value, const char *const *keys);
 const char *show_string(const json_t *value);                    /* "" if it is none */
 /* A number as text, "-" if it is null: significant digits as %.*g, non-finite by name. */
 const char *show_number(const json_t *value, int digits, char *buf, size_t size);

@@ -1,6 +1,5 @@
 /* Parts of what is shown: members of the document, groups of flips, the design. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +8,10 @@
 
 #define TOKEN_COLUMNS 14
 
-const json_t *show_get(const json_t *value, ...)
+const json_t *show_path(const json_t *value, const char *const *keys)
 {
-	va_list ap;
-	const char *key;
-
-	va_start(ap, value);
-	while ((key = va_arg(ap, const char *)))
-		value = json_object_get(value, key);
-	va_end(ap);
+	while (*keys)
+		value = json_object_get(value, *keys++);
 	return json_is_null(value) ? NULL : value;
 }
 
@@ -56,8 +50,8 @@ static bool same_flip(const json_t *a, const json_t *b)
 {
 	return json_equal(json_object_get(a, "prompt"), json_object_get(b, "prompt"))
 	       && json_equal(json_object_get(a, "step"), json_object_get(b, "step"))
-	       && json_equal(show_get(a, "got", "id", NULL), show_get(b, "got", "id", NULL))
-	       && json_equal(show_get(a, "exp", "id", NULL), show_get(b, "exp", "id", NULL));
+	       && json_equal(show_get(a, "got", "id"), show_get(b, "got", "id"))
+	       && json_equal(show_get(a, "exp", "id"), show_get(b, "exp", "id"));
 }
 
 static void add_leg(struct flip_group *g, const char *leg)
@@ -71,7 +65,7 @@ static void add_leg(struct flip_group *g, const char *leg)
 
 static void add_flip(struct flip_group **groups, int *n, const char *leg, const json_t *flip)
 {
-	const json_t *margin = show_get(flip, "subject_margin", NULL);
+	const json_t *margin = show_get(flip, "subject_margin");
 	const char *adjudication = show_string(json_object_get(flip, "adjudication"));
 	int i = 0;
 
@@ -115,9 +109,10 @@ struct flip_group *show_group_flips(const json_t *legs, int *n)
 	size_t i;
 
 	*n = 0;
-	json_object_foreach((json_t *)legs, name, leg)
+	json_object_foreach((json_t *)legs, name, leg) {
 		json_array_foreach(json_object_get(leg, "flips"), i, flip)
 			add_flip(&groups, n, name, flip);
+	}
 	if (*n)
 		qsort(groups, (size_t)*n, sizeof(*groups), flip_order);
 	return groups;
@@ -126,7 +121,7 @@ struct flip_group *show_group_flips(const json_t *legs, int *n)
 /* " the" 257 */
 static void token_cell(struct table *table, const json_t *token)
 {
-	const json_t *text = show_get(token, "text", NULL);
+	const json_t *text = show_get(token, "text");
 	char *shown = text ? term_text(table->term, json_string_value(text), true, TOKEN_COLUMNS) : xstrdup("");
 
 	table_add(table, TINT_NONE, "%s%s%lld", shown, text ? " " : "",
@@ -137,7 +132,7 @@ static void token_cell(struct table *table, const json_t *token)
 /* Where the oracle itself leaves its own row, under another benign configuration. */
 static void oracle_cell(struct table *table, const json_t *flip)
 {
-	const json_t *forks = show_get(flip, "oracle_forks_at", NULL);
+	const json_t *forks = show_get(flip, "oracle_forks_at");
 	long long at = json_integer_value(forks), step = json_integer_value(json_object_get(flip, "step"));
 
 	if (!forks)
@@ -150,7 +145,7 @@ static void oracle_cell(struct table *table, const json_t *flip)
 
 static void margin_cell(struct table *table, const json_t *flip)
 {
-	const json_t *margin = show_get(flip, "oracle_margin", NULL);
+	const json_t *margin = show_get(flip, "oracle_margin");
 	bool bound = json_is_true(json_object_get(flip, "oracle_margin_bound"));
 
 	if (json_is_number(margin))
@@ -240,8 +235,8 @@ void show_separable(struct term *t, const json_t *design)
 
 static void say_next(struct term *t, const json_t *next)
 {
-	const json_t *pairs = show_get(next, "separates", "hypotheses", NULL), *factors = show_get(next, "separates", "factors", NULL);
-	const json_t *minutes = show_get(next, "minutes", NULL), *pair;
+	const json_t *pairs = show_get(next, "separates", "hypotheses"), *factors = show_get(next, "separates", "factors");
+	const json_t *minutes = show_get(next, "minutes"), *pair;
 	char *text = xasprintf("next leg: %s", show_string(json_object_get(next, "leg")));
 	size_t i;
 
@@ -315,7 +310,7 @@ static void design_matrix(struct term *t, const json_t *design)
 
 void show_design(struct term *t, const json_t *explained)
 {
-	const json_t *design = show_get(explained, "design", NULL), *varied = json_object_get(design, "varied"), *item;
+	const json_t *design = show_get(explained, "design"), *varied = json_object_get(design, "varied"), *item;
 	size_t i;
 
 	if (!design) {
@@ -339,5 +334,5 @@ void show_design(struct term *t, const json_t *explained)
 			term_say(t, TINT_WARN, 2, "  nothing: no two legs differ in one factor alone");
 		show_separable(t, design);
 	}
-	show_next_legs(t, show_get(explained, "next_legs", NULL), 100);
+	show_next_legs(t, show_get(explained, "next_legs"), 100);
 }

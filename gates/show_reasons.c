@@ -80,8 +80,8 @@ static void show_why(struct term *t, const json_t *legs)
 /* What a pass could not have seen. */
 static void say_power(struct term *t, const char *name, const json_t *leg)
 {
-	const json_t *noise = show_get(leg, "noise", NULL), *rate = show_get(noise, "flip_rate_upper", NULL);
-	const json_t *excess = show_get(noise, "power", "excess_R", NULL), *noisier = show_get(noise, "power", "noisier_R", NULL);
+	const json_t *noise = show_get(leg, "noise"), *rate = show_get(noise, "flip_rate_upper");
+	const json_t *excess = show_get(noise, "power", "excess_R"), *noisier = show_get(noise, "power", "noisier_R");
 	char *text = xstrdup("");
 
 	if (json_is_number(excess) && json_is_number(noisier)) {
@@ -113,7 +113,7 @@ static void show_limits(struct term *t, const json_t *legs)
 	const json_t *leg;
 
 	json_object_foreach((json_t *)legs, name, leg) {
-		const json_t *arbiter = show_get(leg, "noise", "arbiter", NULL);
+		const json_t *arbiter = show_get(leg, "noise", "arbiter");
 
 		if (arbiter)
 			say_arbiter(t, name, arbiter);
@@ -127,7 +127,7 @@ static void show_contradictory(struct term *t, const json_t *verdict)
 	const json_t *item, *side;
 	size_t i, k, m;
 
-	json_array_foreach(show_get(verdict, "golden", "contradictory", NULL), i, item) {
+	json_array_foreach(show_get(verdict, "golden", "contradictory"), i, item) {
 		char *sides = xstrdup("");
 
 		json_array_foreach(json_object_get(item, "sides"), k, side)
@@ -150,7 +150,7 @@ static void show_claims(struct term *t, const json_t *verdict)
 	size_t i;
 
 	json_array_foreach(json_object_get(verdict, "claims"), i, claim) {
-		const json_t *name = show_get(claim, "name", NULL), *needs = show_get(claim, "needs", NULL);
+		const json_t *name = show_get(claim, "name"), *needs = show_get(claim, "needs");
 		const char *status = show_string(json_object_get(claim, "status"));
 
 		if (!name)

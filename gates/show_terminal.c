@@ -22,7 +22,7 @@ static void load_recipe(struct shown *s)
 	char *path = s->o->run_dir ? path_join(s->o->run_dir, "recipe.yaml") : NULL;
 
 	s->has_recipe = path && file_exists(path) && recipe_load(&s->recipe, path, &ignored) == 0
-			&& strcmp(s->recipe.sha256, show_string(show_get(s->verdict, "recipe", "sha256", NULL))) == 0;
+			&& strcmp(s->recipe.sha256, show_string(show_get(s->verdict, "recipe", "sha256"))) == 0;
 	free(path);
 }
 
@@ -35,7 +35,7 @@ static void show_heads(const struct shown *s)
 	const json_t *leg;
 
 	json_object_foreach((json_t *)s->legs, name, leg) {
-		const json_t *tokens = show_get(leg, "tokens", NULL);
+		const json_t *tokens = show_get(leg, "tokens");
 		const char *verdict = show_string(json_object_get(leg, "verdict"));
 		const char *adjudication = show_string(json_object_get(leg, "adjudication"));
 
@@ -58,7 +58,7 @@ static void show_heads(const struct shown *s)
 
 static void show_overall(const struct shown *s)
 {
-	const json_t *overall = json_object_get(s->verdict, "overall"), *set = show_get(s->verdict, "run", "overrides", NULL);
+	const json_t *overall = json_object_get(s->verdict, "overall"), *set = show_get(s->verdict, "run", "overrides");
 	const char *verdict = show_string(json_object_get(overall, "verdict"));
 	const char *reason = show_string(json_object_get(overall, "reason"));
 
@@ -132,7 +132,7 @@ static void path_cell(struct table *table, const json_t *leg)
 static void distance_cells(struct table *table, const json_t *distance)
 {
 	const char *class = show_string(json_object_get(distance, "class"));
-	const json_t *r = show_get(distance, "R", NULL), *lower = show_get(distance, "lower", NULL);
+	const json_t *r = show_get(distance, "R"), *lower = show_get(distance, "lower");
 
 	if (!json_is_number(r))
 		table_add(table, TINT_NONE, "not measured");
@@ -146,7 +146,7 @@ static void distance_cells(struct table *table, const json_t *distance)
 
 static void forks_cell(struct table *table, const json_t *forks)
 {
-	const json_t *p = show_get(forks, "p", NULL);
+	const json_t *p = show_get(forks, "p");
 	long long forked = json_integer_value(json_object_get(forks, "forked")), of = json_integer_value(json_object_get(forks, "prompts"));
 
 	if (!forks)
@@ -177,7 +177,7 @@ static double limit_of(const json_t *legs)
 	const json_t *leg;
 
 	json_object_foreach((json_t *)legs, name, leg) {
-		const json_t *c = show_get(leg, "noise", "distance", "c", NULL);
+		const json_t *c = show_get(leg, "noise", "distance", "c");
 
 		if (c)
 			return json_number_value(c);
@@ -191,7 +191,7 @@ static bool any_measured(const json_t *legs)
 	const json_t *leg;
 
 	json_object_foreach((json_t *)legs, name, leg)
-		if (show_get(leg, "tokens", NULL))
+		if (show_get(leg, "tokens"))
 			return true;
 	return false;
 }
@@ -226,10 +226,10 @@ static void show_legs(const struct shown *s)
 	json_object_foreach((json_t *)s->legs, name, leg) {
 		table_add(&table, TINT_BOLD, "%s", name);
 		path_cell(&table, leg);
-		distance_cells(&table, show_get(leg, "noise", "distance", NULL));
-		forks_cell(&table, show_get(leg, "noise", "forks", NULL));
-		flips_cell(&table, show_get(leg, "noise", "flips", NULL));
-		ms_cell(&table, show_get(leg, "timing", "per_token_ms", "p50", NULL));
+		distance_cells(&table, show_get(leg, "noise", "distance"));
+		forks_cell(&table, show_get(leg, "noise", "forks"));
+		flips_cell(&table, show_get(leg, "noise", "flips"));
+		ms_cell(&table, show_get(leg, "timing", "per_token_ms", "p50"));
 	}
 	term_blank(s->t);
 	table_print(&table, s->t, 0, table_rows(&table), "");
@@ -251,7 +251,7 @@ static const json_t *find_pair(const json_t *pairs, const char *a, const char *b
 
 static void pair_cells(struct table *table, const json_t *pair)
 {
-	const json_t *fork = show_get(pair, "first_fork", NULL), *distance = show_get(pair, "distance", NULL);
+	const json_t *fork = show_get(pair, "first_fork"), *distance = show_get(pair, "distance");
 
 	if (json_is_true(json_object_get(pair, "ids_equal")))
 		table_add(table, TINT_NONE, "same tokens");
@@ -270,7 +270,7 @@ static void pair_cells(struct table *table, const json_t *pair)
 
 static void show_factors(const struct shown *s)
 {
-	const json_t *design = show_get(s->verdict, "design", NULL), *item;
+	const json_t *design = show_get(s->verdict, "design"), *item;
 	struct table table = {.term = s->t, .columns = 4};
 	size_t i;
 
@@ -295,7 +295,7 @@ static void show_factors(const struct shown *s)
 
 static void say_row(const struct shown *s, const char *key, const json_t *row)
 {
-	const json_t *ids = json_object_get(row, key), *text = show_get(row, key[0] == 'g' ? "got_text" : "exp_text", NULL), *id;
+	const json_t *ids = json_object_get(row, key), *text = show_get(row, key[0] == 'g' ? "got_text" : "exp_text"), *id;
 	char *line = xasprintf("    %s:", key);
 	size_t i;
 
@@ -327,7 +327,7 @@ static void show_rows(const struct shown *s)
 			continue;
 		term_blank(s->t);
 		json_array_foreach(json_object_get(leg, "prompts"), i, row) {
-			const json_t *fork = show_get(row, "first_fork", NULL);
+			const json_t *fork = show_get(row, "first_fork");
 
 			term_say(s->t, TINT_NONE, 4, "%s prompt %s: prompt_tokens=%lld compared=%lld matched=%lld", name,
 				 show_string(json_object_get(row, "id")),
@@ -397,7 +397,7 @@ void show_verdict(struct term *t, const json_t *verdict, const struct show_optio
 		}
 		show_reasons(t, verdict);
 		show_factors(&s);
-		show_next_legs(t, show_get(verdict, "next_legs", NULL), 2);
+		show_next_legs(t, show_get(verdict, "next_legs"), 2);
 		show_flips(&s);
 		if (o->prompts)
 			show_rows(&s);

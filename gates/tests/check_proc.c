@@ -27,6 +27,26 @@ static void sleep_on(void)
 		pause();
 }
 
+static int leave_grandchild(void)
+{
+	pid_t grandchild = fork();       /* in the same group */
+
+	if (grandchild == 0)
+		sleep_on();
+	printf("%d\n", (int)grandchild);
+	return 0;
+}
+
+static int eat(size_t size)
+{
+	volatile char *room = malloc(size);      /* or the compiler leaves it out */
+
+	for (size_t i = 0; i < size; i++)
+		room[i] = 1;
+	free((void *)room);
+	return 0;
+}
+
 static int child(const char *what)
 {
 	char bytes[4096];
@@ -63,14 +83,6 @@ static int child(const char *what)
 		raise(SIGSTOP);
 		sleep_on();
 	}
-	if (!strcmp(what, "family")) {       /* leaves a grandchild behind, in its group */
-		pid_t grandchild = fork();
-
-		if (grandchild == 0)
-			sleep_on();
-		printf("%d\n", (int)grandchild);
-		return 0;
-	}
 	if (!strcmp(what, "group"))
 		return getpgrp() == getpid() ? 0 : 1;
 	if (!strcmp(what, "mask")) {
@@ -93,15 +105,10 @@ static int child(const char *what)
 				return fd;
 		return 0;
 	}
-	if (!strcmp(what, "eat")) {
-		size_t size = 64u << 20;
-		volatile char *room = malloc(size);      /* or the compiler leaves it out */
-
-		for (size_t i = 0; i < size; i++)
-			room[i] = 1;
-		free((void *)room);
-		return 0;
-	}
+	if (!strcmp(what, "family"))
+		return leave_grandchild();
+	if (!strcmp(what, "eat"))
+		return eat(64u << 20);
 	return 99;
 }
 

@@ -1,4 +1,5 @@
-/* The runner as a program: build/assay with an engine that misbehaves on request, in a directory of its own. */
+/* The runner as a program: build/assay with an engine that misbehaves on request, in a directory of its own.
+ * Over 600 lines because all of it drives the same program in the same way. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
