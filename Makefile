@@ -143,6 +143,7 @@ $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a
 $(BUILD)/gates/tests/fake_engine: $(BUILD)/gates/tests/fake_engine.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
 $(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
+$(BUILD)/gates/tests/check_selftest: | $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
 .SECONDARY:
 

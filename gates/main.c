@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "contract/version.h"
 #include "golden_tool.h"
+#include "selftest.h"
 #include "suggest.h"
 
 struct command {
@@ -47,7 +48,7 @@ static const struct command commands[] = {
 	{"compare", NULL, "RUN_DIR RUN_DIR", "two runs side by side", ""},
 	{"capture", NULL, "RECIPE", "run oracles, write golden profiles", ""},
 	{"golden", golden_main, "check|show|diff|import FILE...", "look at goldens", NULL},
-	{"selftest", NULL, "", "planted faults, and which instrument catches each", ""},
+	{"selftest", selftest_main, "[--fault NAME] [options]", "planted faults, and which instrument catches each", NULL},
 	{"doctor", command_doctor, "[--engine FILE]", "what this machine can run", ""},
 	{"schema", command_schema, "NAME", "print the JSON Schema of recipe, golden, report, verdict or bench", ""},
 };
