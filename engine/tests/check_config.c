@@ -1,6 +1,7 @@
 /* config.json: aliases and their precedence, schedules, refusals, and the configs of published models. */
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "contract/json.h"
@@ -182,6 +183,24 @@ START_TEST(test_derived)
 }
 END_TEST
 
+/* The longest schedule, and one layer more. */
+START_TEST(test_long)
+{
+	char *text = xmalloc(10100), *to = text;
+
+	to += sprintf(to, "\"hybrid_override_pattern\":\"");
+	memset(to, '-', 10000 + _i);
+	strcpy(to + 10000 + _i, "\"");
+	ck_assert_int_eq(parse(text), -_i);
+	if (_i)
+		ck_assert_ptr_nonnull(strstr(err.text, "hybrid_override_pattern: expected at most 10000 letters"));
+	else
+		ck_assert_int_eq(c.num_hidden_layers, 10000);
+	config_release(&c);
+	free(text);
+}
+END_TEST
+
 START_TEST(test_wrapper)
 {
 	static const char *const keys[] = { "text_config", "llm_config" };
@@ -260,6 +279,7 @@ int main(void)
 	tcase_add_loop_test(t, test_values, 0, N_VALUES);
 	tcase_add_loop_test(t, test_refuses, 0, N_BAD);
 	tcase_add_test(t, test_derived);
+	tcase_add_loop_test(t, test_long, 0, 2);
 	tcase_add_loop_test(t, test_wrapper, 0, 2);
 	tcase_add_loop_test(t, test_published, 0, 4);
 	suite_add_tcase(s, t);

@@ -344,7 +344,7 @@ END_TEST
 static const struct { const char *tensor; bool taken; } leftovers[] = {
 	{ "mtp.layers.0.enorm.weight", true }, { "backbone.layers.0.mixer.rotary_emb.inv_freq", true },
 	{ "model.mtp.layers.0.enorm.weight", true },
-	{ "backbone.layers.0.mixer.q_norm.weight", false }, { "backbone.layers.1.norm.weight", false },
+	{ "mtp_head.weight", false }, { "backbone.layers.0.mixer.q_norm.weight", false }, { "backbone.layers.1.norm.weight", false },
 	{ "backbone.layers.0.mixer.q_proj.weight_scale_inv", false }, { "vision_model.patch.weight", false },
 	{ "backbone.layers.0.mixer.q_proj.input_scale", false },
 };
@@ -413,6 +413,22 @@ START_TEST(test_metadata_lost)
 	dir = edit_copy("tiny-mix8");
 	edit_text(dir, "hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"FP8\"}}");
 	refused(dir, "model.safetensors: layers.0.mixer.in_proj.weight: the quantization metadata say FP8, the weight is BF16");
+}
+END_TEST
+
+/* Declared W4A16 and stored as something else. */
+START_TEST(test_declared_nvfp4)
+{
+	static const char *const module[] = { "layers.0.mixer.in_proj", "layers.2.mixer.q_proj" };
+	char *dir = edit_copy(_i ? "tiny-attn-bias" : "tiny-fp8"), *text, *says;
+
+	text = xasprintf("{\"quantization\": {\"quantized_layers\": {\"backbone.%s\": {\"quant_algo\": \"W4A16_NVFP4\"}}}}", module[_i]);
+	edit_text(dir, "hf_quant_config.json", text);
+	says = xasprintf("model.safetensors: %s.weight: the quantization metadata say W4A16_NVFP4, the weight is %s", module[_i],
+			 _i ? "BF16" : "F8_E4M3");
+	refused(dir, says);
+	free(says);
+	free(text);
 }
 END_TEST
 
@@ -514,6 +530,7 @@ static void add_tests(TCase *c)
 	tcase_add_test(c, test_bias_flag);
 	tcase_add_test(c, test_contradictions);
 	tcase_add_test(c, test_metadata_lost);
+	tcase_add_loop_test(c, test_declared_nvfp4, 0, 2);
 	tcase_add_test(c, test_layer_missing);
 	tcase_add_test(c, test_stacked_shape);
 	tcase_add_loop_test(c, test_scan, 0, sizeof scans / sizeof *scans);

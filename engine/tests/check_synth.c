@@ -6,6 +6,7 @@
 #include <string.h>
 #include "contract/tokenizer.h"
 #include "edit.h"
+#include "engine/quant.h"
 #include "engine/session.h"
 #include "engine/synth.h"
 #include "engine/synth_tokenizer.h"
@@ -53,6 +54,51 @@ START_TEST(test_seed)
 	model_release(&a);
 	model_release(&b);
 	model_release(&c);
+}
+END_TEST
+
+/* Root mean square of a matrix, dequantised. */
+static double rms(const struct linear *l)
+{
+	const unsigned char *p = l->weight;
+	size_t n = (size_t)l->out * l->in;
+	double sum = 0, x;
+	uint16_t b;
+
+	for (size_t i = 0; i < n; i++) {
+		if (l->format == WEIGHT_NVFP4) {
+			x = e2m1_table[p[i / 2] >> (i % 2 ? 4 : 0) & 15] * (double)e4m3_table[l->block_scale[i / 16]] * l->scale;
+		} else if (l->format == WEIGHT_FP8) {
+			x = e4m3_table[p[i]] * (double)l->scale;
+		} else {
+			memcpy(&b, p + 2 * i, 2);
+			x = bf16_to_float(b);
+		}
+		sum += x * x;
+	}
+	return sqrt(sum / (double)n);
+}
+
+/* Every module maps unit input to about unit output: 1 / sqrt(in), down projections 1 / sqrt(1.5 in), queries and keys
+ * 1.5 / sqrt(in), the head 5 / sqrt(in).  The small modules have 64 blocks of random scale: 20 %. */
+static void check_spread(struct linear *l, int layer, void *ud)
+{
+	double gain = strstr(l->name, "down_proj") ? sqrt(1 / 1.5) : strstr(l->name, "q_proj") || strstr(l->name, "k_proj") ? 1.5 : 1;
+
+	if (layer < 0)
+		gain = l->weight == ((struct model *)ud)->embed.weight ? 0.4 * sqrt(l->in) : 5;
+	ck_assert_msg(fabs(rms(l) * sqrt(l->in) / gain - 1) < 0.2, "%s: %g, expected %g", l->name, rms(l) * sqrt(l->in), gain);
+	if (l->input_scale != 0)         /* inputs up to 8 do not saturate */
+		ck_assert_float_eq_tol(l->input_scale * (l->format == WEIGHT_FP8 ? 448 : 6 * 448), 8, 1e-4);
+}
+
+START_TEST(test_spread)
+{
+	struct model m;
+
+	synthesise(&m, fixtures[_i], 5);
+	model_each_linear(&m, check_spread, &m);
+	model_release(&m);
 }
 END_TEST
 
@@ -113,6 +159,11 @@ START_TEST(test_tokenizer)
 	if (_i)
 		ck_assert_int_eq(ids[1], 259);
 	free(ids);
+	if (_i == 2) {                      /* the first triples: !"! is 65795, !"" and !"# follow */
+		n = tokenizer_encode(t, &ids, "!\"#", 3, true, &err);
+		ck_assert_msg(n == 1 && ids[0] == 65797, "%d ids, first %d", n, n ? ids[0] : -1);
+		free(ids);
+	}
 	text = tokenizer_decode(t, &id, 1, false, &size, &err);
 	ck_assert_msg(text != NULL, "%s", err.text);
 	ck_assert_uint_gt(size, 0);
@@ -166,6 +217,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(c, test_seed, 0, N_FIXTURES);
+	tcase_add_loop_test(c, test_spread, 0, N_FIXTURES);
 	tcase_add_loop_test(c, test_save, 0, N_FIXTURES);
 	tcase_add_loop_test(c, test_tokenizer, 0, 3);
 	tcase_add_loop_test(c, test_forward, 0, N_FIXTURES);
