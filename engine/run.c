@@ -255,6 +255,8 @@ static int compute(struct run *r, double start, struct err *err)
 		return -1;
 	r->leg.session = &r->session;
 	r->report.timing.load_s = host_seconds() - start;
+	if (r->report.timing.verify_s > 0)
+		r->report.timing.load_s -= r->report.timing.verify_s;
 	if (b->watch)
 		b->watch(r->session.forward.main.dev, true);
 	for (int m = 0; m < N_MODES; m++)

@@ -71,6 +71,10 @@ static int ref_open(struct device **out, struct model *m, const struct arm *arm,
 	dev->limits = *limits;
 	dev->widest = widest_row(c);
 	dev->product_rows = max_int(max_int(limits->rows, limits->slots), (int)rows);
+	for (int i = 0; i < 256; i++)
+		dev->e4m3[i] = e4m3_table[i];
+	for (int i = 0; i < 16; i++)
+		dev->e2m1[i] = e2m1_table[i];
 	dev->weight_row = doubles(dev->widest, 1);
 	dev->quantised = doubles(dev->product_rows, dev->widest);
 	dev->codes = xcalloc(dev->widest, 1);

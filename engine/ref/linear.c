@@ -23,24 +23,24 @@ static uint16_t half_at(const uint8_t *p)
 }
 
 /* value = e2m1 * e4m3 block scale; column 2i is the low nibble of byte i (2.7) */
-static void nvfp4_row(double *to, const struct linear *w, int row)
+static void nvfp4_row(const struct device *dev, double *to, const struct linear *w, int row)
 {
 	const uint8_t *bytes = (const uint8_t *)w->weight + (size_t)row * (w->in / 2);
 	const uint8_t *scales = w->block_scale + (size_t)row * (w->in / 16);
 
 	for (int b = 0; b < w->in / 16; b++) {
-		float scale = e4m3_table[scales[b]];
+		double scale = dev->e4m3[scales[b]];
 
 		for (int i = 0; i < 8; i++) {
 			uint8_t pair = bytes[b * 8 + i];
 
-			to[b * 16 + 2 * i] = e2m1_table[pair & 15] * scale;
-			to[b * 16 + 2 * i + 1] = e2m1_table[pair >> 4] * scale;
+			to[b * 16 + 2 * i] = dev->e2m1[pair & 15] * scale;
+			to[b * 16 + 2 * i + 1] = dev->e2m1[pair >> 4] * scale;
 		}
 	}
 }
 
-void ref_weight_row(double *to, const struct linear *w, int row)
+void ref_weight_row(const struct device *dev, double *to, const struct linear *w, int row)
 {
 	const uint8_t *from = w->weight;
 	int n = w->in;
@@ -64,10 +64,10 @@ void ref_weight_row(double *to, const struct linear *w, int row)
 	case WEIGHT_FP8:
 		from += (size_t)row * n;
 		for (int i = 0; i < n; i++)
-			to[i] = e4m3_table[from[i]];
+			to[i] = dev->e4m3[from[i]];
 		return;
 	case WEIGHT_NVFP4:
-		nvfp4_row(to, w, row);
+		nvfp4_row(dev, to, w, row);
 		return;
 	case N_WEIGHT_FORMATS:
 		break;
@@ -102,7 +102,7 @@ static void quantise_rows(struct device *dev, const double *x, int ldx, const st
 		if (numerics == NUMERICS_W8A8) {
 			fp8_act(dev->codes, from, w->in, w->input_scale, f64);
 			for (int i = 0; i < w->in; i++)
-				to[i] = e4m3_table[dev->codes[i]];
+				to[i] = dev->e4m3[dev->codes[i]];
 		} else {
 			nvfp4_act(to, dev->block_scales, from, w->in, w->input_scale, f64);
 			for (int i = 0; i < w->in; i++)
@@ -128,7 +128,7 @@ static void product(struct device *dev, double *y, int ldy, const double *x, int
 			scale = w->scale * w->input_scale;   /* in fp32, as one epilogue factor */
 	}
 	for (int o = 0; o < w->out; o++) {
-		ref_weight_row(dev->weight_row, w, o);
+		ref_weight_row(dev, dev->weight_row, w, o);
 		for (int t = 0; t < T; t++)
 			y[(size_t)t * ldy + o] = dot(dev->weight_row, x + (size_t)t * ldx, w->in) * scale +
 				(w->bias ? w->bias[o] : 0);
@@ -148,7 +148,7 @@ void ref_embed(struct device *dev, void *h, const int32_t *ids, const struct lin
 	for (int t = 0; t < T; t++) {
 		double *row = (double *)h + (size_t)t * table->in;
 
-		ref_weight_row(row, table, ids[t]);
+		ref_weight_row(dev, row, table, ids[t]);
 		if (table->scale != 1)
 			for (int i = 0; i < table->in; i++)
 				row[i] *= table->scale;

@@ -17,6 +17,7 @@ struct device {
 	struct limits limits;
 	int widest;                    /* the longest input row of any linear module */
 	int product_rows;              /* the most rows of one product */
+	double e4m3[256], e2m1[16];    /* the tables of quant.h as doubles: one load per weight */
 	/* scratch; all owned */
 	double *weight_row;            /* [widest] */
 	double *quantised;             /* [product_rows, widest]: activations as W8A8 and W4A4 see them */
@@ -45,7 +46,7 @@ double ref_bf16(double x);             /* RNE from double, one rounding */
 void ref_load(double *to, struct state_view v, size_t at, size_t n);
 void ref_store(struct state_view v, size_t at, const double *from, size_t n);
 /* A row of a matrix: the stored codes as numbers, without linear.scale. */
-void ref_weight_row(double *to, const struct linear *w, int row);
+void ref_weight_row(const struct device *dev, double *to, const struct linear *w, int row);
 
 /* The ops.  backend.h says what each does. */
 void ref_embed(struct device *dev, void *h, const int32_t *ids, const struct linear *table, int T);

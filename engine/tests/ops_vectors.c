@@ -5,300 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "contract/err.h"
 #include "engine/quant.h"
+#include "ops_rig.h"
 
 #define FILE_NAME "engine/tests/fixtures/ops.json"
-#define GUARDS 8
-#define GUARD 1232.0    /* exact in every element type */
-
-/* ---- memory of one run, freed at its end ---- */
-
-static void **kept;
-static int n_kept;
-
-static void *keep(void *p)
-{
-	kept = xrealloc(kept, n_kept + 1, sizeof(*kept));
-	return kept[n_kept++] = p;
-}
-
-static void *new(size_t n, size_t size)
-{
-	return keep(xcalloc(n, size));
-}
-
-static void free_kept(void)
-{
-	while (n_kept > 0)
-		free(kept[--n_kept]);
-	free(kept);
-	kept = NULL;
-}
-
-/* ---- reading ---- */
-
-struct vec { double *x; int n, dim[4], rank; };
-
-static double number(const json_t *v)
-{
-	if (json_is_string(v))
-		return strtod(json_string_value(v), NULL);   /* "NaN", "Infinity", "-Infinity" */
-	ck_assert_msg(json_is_number(v), "ops.json: a number expected");
-	return json_number_value(v);
-}
-
-static void flatten(struct vec *to, const json_t *v, int depth)
-{
-	if (!json_is_array(v)) {
-		to->x = xrealloc(to->x, to->n + 1, sizeof(*to->x));
-		to->x[to->n++] = number(v);
-		return;
-	}
-	to->dim[depth] = (int)json_array_size(v);
-	if (to->rank < depth + 1)
-		to->rank = depth + 1;
-	for (size_t i = 0; i < json_array_size(v); i++)
-		flatten(to, json_array_get(v, i), depth + 1);
-}
-
-static struct vec vec(const json_t *in, const char *key)
-{
-	struct vec v = {0};
-
-	ck_assert_msg(json_object_get(in, key) != NULL, "ops.json: no %s", key);
-	flatten(&v, json_object_get(in, key), 0);
-	keep(v.x);
-	return v;
-}
-
-static int integer(const json_t *in, const char *key)
-{
-	return (int)json_integer_value(json_object_get(in, key));
-}
-
-static double real(const json_t *in, const char *key)
-{
-	return number(json_object_get(in, key));
-}
-
-static float *floats(const json_t *in, const char *key)
-{
-	struct vec v = vec(in, key);
-	float *f = new(v.n, sizeof(*f));
-
-	for (int i = 0; i < v.n; i++)
-		f[i] = (float)v.x[i];
-	return f;
-}
-
-static uint8_t *bytes(const json_t *in, const char *key)
-{
-	struct vec v = vec(in, key);
-	uint8_t *b = new(v.n, 1);
-
-	for (int i = 0; i < v.n; i++)
-		b[i] = (uint8_t)v.x[i];
-	return b;
-}
-
-/* ---- a backend around one fake layer ---- */
-
-struct rig {
-	const struct backend *b;
-	struct arm arm;
-	struct model model;
-	struct layer layer;
-	enum block block;
-	struct device *dev;
-	struct counters counters;
-	double bound;
-	const char *op, *note;
-	void *owned[32];             /* in the backend's memory */
-	int n_owned;
-};
-
-static struct rig rig_new(const struct rig *like, enum block block)
-{
-	struct rig r = *like;
-
-	r.model = (struct model){ .dir = (char *)"fake", .name = (char *)"fake" };
-	r.layer = (struct layer){ .block = block };
-	r.block = block;
-	r.model.config = (struct config){
-		.vocab_size = 16, .hidden_size = 16, .num_hidden_layers = 1, .num_attention_heads = 2,
-		.num_key_value_heads = 1, .head_dim = 8, .mamba_num_heads = 2, .mamba_head_dim = 8, .n_groups = 1,
-		.ssm_state_size = 8, .conv_kernel = 4, .chunk_size = 4, .d_inner = 16, .conv_dim = 32,
-		.n_routed_experts = 2, .num_experts_per_tok = 1, .moe_intermediate_size = 8, .n_group = 1,
-		.topk_group = 1, .routed_scaling_factor = 1, .layer_norm_epsilon = 1e-5,
-	};
-	r.model.config.n_blocks[block] = 1;
-	return r;
-}
-
-static void rig_open(struct rig *r, int rows, int slots, int len)
-{
-	struct err err = {0};
-	struct limits limits = { .rows = rows, .slots = slots, .len = len };
-
-	r->model.config.layers_block_type = &r->block;
-	if (r->block == BLOCK_MLP && !r->model.config.intermediate_size)
-		r->model.config.intermediate_size = &r->model.config.hidden_size;
-	r->model.layers = &r->layer;
-	ck_assert_msg(r->b->open(&r->dev, &r->model, &r->arm, &limits, &r->counters, &err) == 0, "%s: %s", r->op,
-		      err.text);
-}
-
-static void *rig_alloc(struct rig *r, size_t size)
-{
-	ck_assert_int_lt(r->n_owned, 32);
-	return r->owned[r->n_owned++] = r->b->alloc(r->dev, size);
-}
-
-static void rig_close(struct rig *r)
-{
-	while (r->n_owned > 0)
-		r->b->free(r->dev, r->owned[--r->n_owned]);
-	r->b->close(r->dev);
-}
-
-static void *rig_bytes(struct rig *r, const void *from, size_t size)
-{
-	void *p = rig_alloc(r, size);
-
-	r->b->upload(r->dev, p, from, size);
-	return p;
-}
-
-static void *rig_in(struct rig *r, const double *x, int n)
-{
-	void *p = rig_alloc(r, n * dtype_size(r->b->act_dtype(r->dev)));
-
-	r->b->act_from_host(r->dev, p, x, n);
-	return p;
-}
-
-/* n NaNs, then the guards. */
-static void *rig_out(struct rig *r, int n)
-{
-	double *x = new(n + GUARDS, sizeof(*x));
-	void *p;
-
-	for (int i = 0; i < n + GUARDS; i++)
-		x[i] = i < n ? NAN : GUARD;
-	p = rig_in(r, x, n + GUARDS);
-	return p;
-}
-
-static void compare(const struct rig *r, const char *what, const double *got, const double *want, int n)
-{
-	double top = 0;
-
-	for (int i = 0; i < n; i++)
-		if (fabs(want[i]) > top)
-			top = fabs(want[i]);
-	for (int i = 0; i < n; i++)
-		ck_assert_msg(!isnan(got[i]), "%s on %s, \"%s\": %s[%d] is NaN", r->op, r->b->name, r->note, what, i);
-	for (int i = 0; i < n; i++)
-		ck_assert_msg(fabs(got[i] - want[i]) <= r->bound * (top > 0 ? top : 1),
-			      "%s on %s, \"%s\": %s[%d] = %.17g, expected %.17g (bound %g of %g)", r->op, r->b->name,
-			      r->note, what, i, got[i], want[i], r->bound, top);
-}
-
-/* Every element by itself: for functions whose small values matter. */
-static void compare_each(const struct rig *r, const char *what, const double *got, const double *want, int n)
-{
-	for (int i = 0; i < n; i++)
-		ck_assert_msg(fabs(got[i] - want[i]) <= r->bound * fabs(want[i]),
-			      "%s on %s, \"%s\": %s[%d] = %.17g, expected %.17g (bound %g, relative)", r->op,
-			      r->b->name, r->note, what, i, got[i], want[i], r->bound);
-}
-
-static double *rig_read(struct rig *r, const void *p, int n)
-{
-	double *x = new(n + GUARDS, sizeof(*x));
-
-	r->b->act_to_host(r->dev, x, p, n + GUARDS);
-	for (int i = n; i < n + GUARDS; i++)
-		ck_assert_msg(x[i] == GUARD, "%s on %s, \"%s\": wrote %d past the end", r->op, r->b->name, r->note,
-			      i - n);
-	return x;
-}
-
-static void rig_check(struct rig *r, const char *what, const void *p, struct vec want)
-{
-	double *got = rig_read(r, p, want.n);
-
-	compare(r, what, got, want.x, want.n);
-}
-
-/* ---- state arrays of two slots; the case lives in slot 1, slot 0 must not change ---- */
-
-static void encode(void *to, enum dtype dtype, const double *from, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (dtype == DTYPE_F64)
-			((double *)to)[i] = from[i];
-		else if (dtype == DTYPE_F32)
-			((float *)to)[i] = (float)from[i];
-		else
-			((uint16_t *)to)[i] = bf16_from_float((float)from[i]);
-}
-
-static void decode(double *to, enum dtype dtype, const void *from, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (dtype == DTYPE_F64)
-			to[i] = ((const double *)from)[i];
-		else if (dtype == DTYPE_F32)
-			to[i] = ((const float *)from)[i];
-		else
-			to[i] = bf16_to_float(((const uint16_t *)from)[i]);
-}
-
-/* `size` elements per slot; slot 1 begins with the n of x, all others hold the guard. */
-static struct state_view rig_state(struct rig *r, enum dtype dtype, int size, const double *x, int n)
-{
-	struct state_view v = { .dtype = dtype, .stride = size };
-	double *all = new(2 * size, sizeof(*all));
-	void *raw = new(2 * size, sizeof(*all));
-
-	for (int i = 0; i < 2 * size; i++)
-		all[i] = i >= size && i < size + n ? x[i - size] : GUARD;
-	encode(raw, dtype, all, 2 * size);
-	v.data = rig_bytes(r, raw, 2 * size * dtype_size(dtype));
-	return v;
-}
-
-static void rig_state_check(struct rig *r, const char *what, struct state_view v, struct vec want)
-{
-	int n = 2 * (int)v.stride;
-	double *all = new(n, sizeof(*all));
-	void *raw = new(n, sizeof(*all));
-
-	r->b->download(r->dev, raw, v.data, n * dtype_size(v.dtype));
-	decode(all, v.dtype, raw, n);
-	for (int i = 0; i < (int)v.stride; i++)
-		ck_assert_msg(all[i] == GUARD, "%s on %s, \"%s\": %s of another slot changed", r->op, r->b->name,
-			      r->note, what);
-	compare(r, what, all + v.stride, want.x, want.n);
-}
-
-static enum dtype state_dtype(const struct rig *r)
-{
-	return r->arm.value[FACTOR_COMPUTE] == COMPUTE_F64 ? DTYPE_F64 : DTYPE_F32;
-}
-
-static int32_t *rig_ints(struct rig *r, int32_t value, int n, int step)
-{
-	int32_t *x = new(n, sizeof(*x)), *p;
-
-	for (int i = 0; i < n; i++)
-		x[i] = value + i * step;
-	p = rig_bytes(r, x, n * sizeof(*x));
-	return p;
-}
-
 /* ---- one function per op ---- */
 
 static void run_rms_norm(struct rig like, const json_t *in, const json_t *out)
@@ -451,8 +161,9 @@ static void run_causal_conv(struct rig like, const json_t *in, const json_t *out
 	}
 }
 
-/* x | B | C in one row, and the raw dt whose softplus is the vector's dt. */
-static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool scan)
+/* x | B | C in one row, and the raw dt whose softplus is the vector's dt.  A state of 16 bits is rounded when it is
+ * stored (once per scan, once per step), after y was formed: 2^-9 or 2^-12 of each value, here of the largest. */
+static void run_ssm_in(struct rig like, const json_t *in, const json_t *out, bool scan, enum dtype dtype)
 {
 	struct rig r = rig_new(&like, BLOCK_MAMBA);
 	struct vec S = vec(in, "S"), x = vec(in, "x"), dt = vec(in, "dt"), B = vec(in, "B"), C = vec(in, "C");
@@ -475,8 +186,9 @@ static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool s
 	rig_open(&r, T, 2, 8);
 	size_t element = dtype_size(r.b->act_dtype(r.dev));
 	char *y = rig_out(&r, x.n), *from = rig_in(&r, u, T * width), *raw = rig_in(&r, dt.x, dt.n);
-	struct state_view ssm = rig_state(&r, state_dtype(&r), S.n, S.x, S.n);
+	struct state_view ssm = rig_state(&r, dtype, S.n, S.x, S.n);
 	int32_t *slots = rig_ints(&r, 1, 1, 0);
+	double stored = dtype == DTYPE_BF16 ? 0x1p-8 : dtype == DTYPE_F16 ? 0x1p-11 : 0;
 
 	if (scan)
 		r.b->ssm_scan(r.dev, y, from, width, raw, heads, ssm, 1, &r.layer.mamba, &shape, limit, T,
@@ -484,9 +196,24 @@ static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool s
 	for (int t = 0; !scan && t < T; t++)
 		r.b->ssm_step(r.dev, y + t * inner * element, from + t * width * element, width,
 			      raw + t * heads * element, heads, ssm, slots, &r.layer.mamba, &shape, limit, 1);
+	if (!scan && T > 1)
+		r.bound += (T - 1) * stored;
 	rig_check(&r, "y", y, vec(out, "y"));
+	r.bound += stored;
 	rig_state_check(&r, "S", ssm, vec(out, "S"));
 	rig_close(&r);
+}
+
+static void run_ssm(struct rig like, const json_t *in, const json_t *out, bool scan)
+{
+	like.arm.value[FACTOR_MAMBA_STATE] = MAMBA_STATE_FP32;
+	run_ssm_in(like, in, out, scan, state_dtype(&like));
+	if (like.arm.value[FACTOR_COMPUTE] == COMPUTE_F64)
+		return;
+	like.arm.value[FACTOR_MAMBA_STATE] = MAMBA_STATE_BF16;
+	run_ssm_in(like, in, out, scan, DTYPE_BF16);
+	like.arm.value[FACTOR_MAMBA_STATE] = MAMBA_STATE_FP16;
+	run_ssm_in(like, in, out, scan, DTYPE_F16);
 }
 
 static void run_ssm_steps(struct rig like, const json_t *in, const json_t *out)
@@ -539,31 +266,106 @@ static void run_moe_route(struct rig like, const json_t *in, const json_t *out)
 	rig_close(&r);
 }
 
+/* softmax(q k^T / sqrt(d)) v by hand, for caches whose stored numbers are not the vector's. */
+static void attend(double *y, const double *q, const double *k, const double *v, const struct attn_shape *s, int T,
+		   int past)
+{
+	int d = s->head_dim, row = s->kv_heads * d;
+
+	for (int t = 0; t < T; t++)
+		for (int h = 0; h < s->heads; h++) {
+			int at = h / (s->heads / s->kv_heads) * d;
+			const double *qh = q + (t * s->heads + h) * d;
+			double *yh = y + (t * s->heads + h) * d, sum = 0;
+
+			for (int j = 0; j <= past + t; j++) {
+				double dot = 0, weight;
+
+				for (int i = 0; i < d; i++)
+					dot += qh[i] * k[j * row + at + i];
+				weight = exp(dot / sqrt(d));
+				sum += weight;
+				for (int i = 0; i < d; i++)
+					yh[i] += weight * v[j * row + at + i];
+			}
+			for (int i = 0; i < d; i++)
+				yh[i] /= sum;
+		}
+}
+
+/* What a cache holds of x: codes of x / scale, read back times scale. */
+static struct vec stored_as(struct vec x, enum dtype dtype, float scale)
+{
+	struct vec to = x;
+	uint64_t code = 0;
+
+	to.x = new(x.n, sizeof(*to.x));
+	for (int i = 0; i < x.n; i++) {
+		double scaled = dtype == DTYPE_FP8 ? (float)x.x[i] / scale : x.x[i];
+
+		encode(&code, dtype, &scaled, 1);
+		decode(&to.x[i], dtype, &code, 1);
+	}
+	return to;
+}
+
+static struct vec times(struct vec x, double scale)
+{
+	struct vec to = x;
+
+	to.x = new(x.n, sizeof(*to.x));
+	for (int i = 0; i < x.n; i++)
+		to.x[i] = x.x[i] * scale;
+	return to;
+}
+
 /* The rows before `past` are in the cache; the others are appended by the op. */
-static void run_attention(struct rig like, const json_t *in, const json_t *out)
+static void run_attention_in(struct rig like, const json_t *in, const json_t *out, enum dtype dtype, float k_scale,
+			     float v_scale)
 {
 	struct rig r = rig_new(&like, BLOCK_ATTN);
-	struct vec q = vec(in, "q"), k = vec(in, "k"), v = vec(in, "v");
+	struct vec q = vec(in, "q"), k = vec(in, "k"), v = vec(in, "v"), want = vec(out, "y");
+	struct vec k_codes = stored_as(k, dtype, k_scale), v_codes = stored_as(v, dtype, v_scale);
 	int T = q.dim[0], past = integer(in, "past"), row = k.dim[1] * k.dim[2];
 	struct attn_shape shape = { .heads = q.dim[1], .kv_heads = k.dim[1], .head_dim = q.dim[2] };
 	struct config *c = &r.model.config;
 
 	ck_assert_int_eq(k.dim[0], past + T);
+	if (dtype == DTYPE_FP8) {
+		want.x = new(want.n, sizeof(*want.x));
+		attend(want.x, q.x, times(k_codes, k_scale).x, times(v_codes, v_scale).x, &shape, T, past);
+	}
 	c->num_attention_heads = shape.heads;
 	c->num_key_value_heads = shape.kv_heads;
 	c->head_dim = shape.head_dim;
-	r.layer.attn.k_scale = r.layer.attn.v_scale = 1;
+	r.layer.attn.k_scale = k_scale;
+	r.layer.attn.v_scale = v_scale;
 	rig_open(&r, T, 2, past + T);
 	void *y = rig_out(&r, q.n);
-	struct state_view k_cache = rig_state(&r, state_dtype(&r), k.n, k.x, past * row);
-	struct state_view v_cache = rig_state(&r, state_dtype(&r), v.n, v.x, past * row);
+	struct state_view k_cache = rig_state(&r, dtype, k.n, k_codes.x, past * row);
+	struct state_view v_cache = rig_state(&r, dtype, v.n, v_codes.x, past * row);
 	r.b->attention(r.dev, y, rig_in(&r, q.x, q.n), rig_in(&r, k.x + past * row, T * row),
 		       rig_in(&r, v.x + past * row, T * row), k_cache, v_cache, rig_ints(&r, 1, T, 0),
-		       rig_ints(&r, past, T, 1), &shape, 1, 1, T);
-	rig_check(&r, "y", y, vec(out, "y"));
-	rig_state_check(&r, "k", k_cache, k);
-	rig_state_check(&r, "v", v_cache, v);
+		       rig_ints(&r, past, T, 1), &shape, k_scale, v_scale, T);
+	rig_check(&r, "y", y, want);
+	r.bound = 0;
+	rig_state_check(&r, "k", k_cache, k_codes);
+	rig_state_check(&r, "v", v_cache, v_codes);
 	rig_close(&r);
+}
+
+/* The vectors are exact in bf16; an FP8 cache rounds them, with and without scales. */
+static void run_attention(struct rig like, const json_t *in, const json_t *out)
+{
+	like.arm.value[FACTOR_ATTN_KV] = ATTN_KV_FP32;
+	run_attention_in(like, in, out, state_dtype(&like), 1, 1);
+	if (like.arm.value[FACTOR_COMPUTE] == COMPUTE_F64)
+		return;
+	like.arm.value[FACTOR_ATTN_KV] = ATTN_KV_BF16;
+	run_attention_in(like, in, out, DTYPE_BF16, 1, 1);
+	like.arm.value[FACTOR_ATTN_KV] = ATTN_KV_FP8;
+	run_attention_in(like, in, out, DTYPE_FP8, 1, 1);
+	run_attention_in(like, in, out, DTYPE_FP8, 0.75f, 0.015625f);
 }
 
 /* Row strides wider than the matrix, so that a backend that ignores them fails. */
