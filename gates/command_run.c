@@ -97,7 +97,7 @@ static int parse_run(int argc, char **argv, struct run_options *o, struct overri
 		case OPT_ENGINE: o->engine = optarg; break;
 		case OPT_JSON: *json = true; break;
 		case OPT_QUIET: o->quiet = true; break;
-		case OPT_UNTIL: failed = command_usage("run", "--until-decided: not built in this version"); break;
+		case OPT_UNTIL: o->until_decided = true; break;
 		case OPT_GITHUB: failed = command_usage("run", "--github: not built in this version"); break;
 		default: failed = EXIT_USAGE;        /* getopt has said why */
 		}
@@ -120,6 +120,14 @@ static int end_interrupted(const struct run *r, const struct run_options *o)
 static int end_troubled(const struct run *r, int code)
 {
 	return r->trouble.kind ? command_fail(&r->trouble) : code;
+}
+
+static int check_until(const struct run *r, const struct run_options *o, struct err *err)
+{
+	if (!o->until_decided || r->recipe.modes[MODE_FORCED])
+		return 0;
+	return err_set(err, ERR_INPUT, "--until-decided: %s does not ask mode `forced`: there is no distance to decide by",
+		       r->recipe.file);
 }
 
 /* As it was typed: assay, run, ...; the strings are argv's. */
@@ -145,10 +153,11 @@ int command_run(int argc, char **argv)
 
 	arm_init(&run.overrides.set);
 	code = parse_run(argc, argv, &options, &run.overrides, &json);
-	if (!code && (run_read(&run, &options, &err) || run_find(&run, &options, &err) || run_open(&run, &options, &err)))
+	if (!code && (run_read(&run, &options, &err) || check_until(&run, &options, &err) || run_find(&run, &options, &err)
+		      || run_open(&run, &options, &err)))
 		code = command_fail(&err);
 	if (!code) {
-		run_legs(&run, &options);
+		(options.until_decided ? run_until_decided : run_legs)(&run, &options);
 		if (run.stopped) {
 			code = end_interrupted(&run, &options);
 		} else {

@@ -16,6 +16,7 @@ void leg_task_open(struct leg_task *task, const char *run_dir)
 {
 	const char *name = task->leg->name;
 
+	task->golden_path = path_join(run_dir, "golden.json");
 	task->report_path = xasprintf("%s/legs/%s.json", run_dir, name);
 	task->exit_path = xasprintf("%s/legs/%s.exit.json", run_dir, name);
 	task->out_path = xasprintf("%s/legs/%s.stdout", run_dir, name);
@@ -24,6 +25,7 @@ void leg_task_open(struct leg_task *task, const char *run_dir)
 
 void leg_task_release(struct leg_task *task)
 {
+	free(task->golden_path);
 	free(task->report_path);
 	free(task->exit_path);
 	free(task->out_path);

@@ -18,8 +18,7 @@ struct leg_task {
 	const struct golden_profile *profile;
 	const char *engine;                  /* the built assay-engine */
 	const char *model_dir;
-	const char *golden_path;
-	char *report_path, *exit_path, *out_path, *err_path;   /* owned */
+	char *golden_path, *report_path, *exit_path, *out_path, *err_path;   /* owned */
 	double timeout_s;
 	bool trace;                          /* ask for ARM lines on stderr: something reads them */
 	void (*tick)(void *ud);              /* called while it runs; NULL: never */

@@ -26,6 +26,8 @@ static const struct command commands[] = {
 	 "                        resumed, a complete one is never overwritten\n"
 	 "  --leg NAME            run this leg alone (may be repeated); the verdict says so\n"
 	 "  --set FACTOR=VALUE    change a factor of every leg (may be repeated); the verdict says so\n"
+	 "  --until-decided       a few prompts at a time in a shuffled order, until more would not change what is known of\n"
+	 "                        every leg's distance; the verdict says so\n"
 	 "  --timeout S           seconds per leg, instead of the recipe's\n"
 	 "  --engine FILE         instead of the assay-engine beside this program\n"
 	 "  --json                print the verdict document alone\n"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include "contract/file.h"
 #include "contract/json.h"
-#include "proc.h"
 #include "run.h"
 #include "suggest.h"
 
@@ -197,10 +196,10 @@ static int copy_tokenizer(const struct run *r, struct err *err)
 	return failed;
 }
 
-static int save_overrides(const struct run *r, struct err *err)
+int run_save_overrides(const struct run *r, struct err *err)
 {
 	char *path = path_join(r->dir, "overrides.json");
-	bool any = r->overrides.n_legs > 0;
+	bool any = r->overrides.n_legs > 0 || r->overrides.n_prompts > 0;
 	int failed;
 
 	for (int f = 0; f < N_FACTORS; f++)
@@ -223,13 +222,14 @@ static bool same_file(const struct run *r, const char *name, const char *bytes, 
 	return same;
 }
 
-static bool same_overrides(const struct run *r)
+/* The prompts that ran before --until-decided stopped are not an option: they are found again. */
+static bool same_overrides(const struct run *r, const struct run_options *o)
 {
 	struct overrides there;
 	struct err ignored = {0};
 	char *path = path_join(r->dir, "overrides.json");
 	bool same = overrides_load(&there, path, &ignored) == 0 && arm_equal(&there.set, &r->overrides.set)
-		    && there.n_legs == r->overrides.n_legs;
+		    && there.n_legs == r->overrides.n_legs && (there.n_prompts == 0 || o->until_decided);
 
 	for (int i = 0; same && i < there.n_legs; i++)
 		same = strcmp(there.legs[i], r->overrides.legs[i]) == 0;
@@ -272,7 +272,7 @@ static bool has(const struct run *r, const char *name)
 	return there;
 }
 
-static int resume(struct run *r, struct err *err)
+static int resume(struct run *r, const struct run_options *o, struct err *err)
 {
 	if (has(r, "verdict.json"))
 		return err_set(err, ERR_INPUT, "%s: holds a complete run; give another --out", r->dir);
@@ -282,8 +282,8 @@ static int resume(struct run *r, struct err *err)
 		return err_set(err, ERR_INPUT, "%s: was begun with another recipe.yaml; give another --out", r->dir);
 	if (!same_file(r, "golden.json", r->golden_bytes, r->golden_size))
 		return err_set(err, ERR_INPUT, "%s: was begun with another golden.json; give another --out", r->dir);
-	if (!same_overrides(r))
-		return err_set(err, ERR_INPUT, "%s: was begun with other --set or --leg; give another --out", r->dir);
+	if (!same_overrides(r, o))
+		return err_set(err, ERR_INPUT, "%s: was begun with other --set, --leg or --until-decided; give another --out", r->dir);
 	return load_run(r, err);
 }
 
@@ -345,7 +345,7 @@ int run_open(struct run *r, const struct run_options *o, struct err *err)
 	if (make_dir(r, o->out, &fresh, err))
 		return -1;
 	if (!fresh)
-		return resume(r, err);
+		return resume(r, o, err);
 	char *legs = path_join(r->dir, "legs");
 	int failed = file_mkdirs(legs, err);
 
@@ -353,84 +353,7 @@ int run_open(struct run *r, const struct run_options *o, struct err *err)
 	/* run.json last: with it, the directory can be resumed. */
 	return failed || write_in(r, "recipe.yaml", r->recipe_bytes, r->recipe_size, err)
 	       || write_in(r, "golden.json", r->golden_bytes, r->golden_size, err) || copy_tokenizer(r, err)
-	       || save_overrides(r, err) || save_run(r, o, NULL, err) ? -1 : 0;
-}
-
-/* ---- the legs ---- */
-
-static void tell_end(struct progress *p, const struct leg_exit *e)
-{
-	char how[64];
-
-	if (e->timed_out)
-		snprintf(how, sizeof(how), "timed out");
-	else if (e->signal[0])
-		snprintf(how, sizeof(how), "killed by %s", e->signal);
-	else if (e->exit_code == LEG_CANNOT_RUN)
-		snprintf(how, sizeof(how), "cannot run here");
-	else if (e->exit_code)
-		snprintf(how, sizeof(how), "exit code %d", e->exit_code);
-	else
-		snprintf(how, sizeof(how), "done");
-	progress_leg_done(p, how);
-}
-
-static void run_one(struct run *r, const struct run_options *o, struct progress *p, int leg, const char *golden_path)
-{
-	struct leg_task task = {.recipe = &r->recipe, .leg = &r->recipe.legs[leg], .golden = &r->golden, .profile = r->profile,
-		.engine = r->engine, .model_dir = r->model_dir, .golden_path = golden_path, .trace = p->bar,
-		.tick = p->bar ? progress_tick : NULL, .ud = p,
-		.timeout_s = o->timeout_s > 0 ? o->timeout_s : r->recipe.timeout_s};
-	struct leg_exit e = {0};
-
-	leg_task_open(&task, r->dir);
-	if (leg_is_done(&task)) {
-		progress_kept(p, task.leg->name);
-		r->n_kept++;
-	} else {
-		progress_leg(p, leg, task.leg->name, task.err_path);
-		r->stopped = leg_run(&task, &e, &r->trouble);
-		if (r->stopped)
-			progress_close(p);
-		else
-			tell_end(p, &e);
-	}
-	leg_exit_release(&e);
-	leg_task_release(&task);
-}
-
-void run_legs(struct run *r, const struct run_options *o)
-{
-	char *golden_path = path_join(r->dir, "golden.json");
-	struct progress p = {0};
-	int *prompts, n = leg_prompts(&r->recipe, &r->golden, r->profile, &prompts);
-	const char **ids = xcalloc((size_t)n + 1, sizeof(*ids));
-	int *planned = xcalloc((size_t)n + 1, sizeof(*planned));
-	sigset_t old;
-
-	for (int i = 0; i < n; i++) {
-		ids[i] = r->golden.prompts[prompts[i]].id;
-		planned[i] = leg_planned(&r->recipe, r->profile, prompts[i]);
-	}
-	for (int m = 0; m < N_MODES; m++)
-		if (r->recipe.modes[m])
-			p.modes[p.n_modes++] = mode_name((enum mode)m);
-	p.prompts = ids;
-	p.planned = planned;
-	p.n_prompts = n;
-	progress_open(&p, r->recipe.n_legs, o->quiet);
-	proc_hold_signals(&old);
-	for (int leg = 0; leg < r->recipe.n_legs && !r->stopped; leg++) {
-		run_one(r, o, &p, leg, golden_path);
-		if (!r->stopped)
-			r->stopped = proc_pending_signal();
-	}
-	proc_release_signals(&old);
-	progress_close(&p);
-	free(planned);
-	free(ids);
-	free(prompts);
-	free(golden_path);
+	       || run_save_overrides(r, err) || save_run(r, o, NULL, err) ? -1 : 0;
 }
 
 void run_close(struct run *r, const struct run_options *o)

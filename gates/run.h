@@ -5,7 +5,7 @@
  *   legs/<leg>.json .exit.json .stdout .stderr              verdict.json     written last: the run is complete
  *
  * A directory without a verdict is an interrupted run; running the same recipe into it again keeps the legs that
- * ran to an end.  A complete run is never overwritten. */
+ * ran to an end (with --until-decided all legs start over).  A complete run is never overwritten. */
 #ifndef ASSAY_GATES_RUN_H
 #define ASSAY_GATES_RUN_H
 
@@ -17,7 +17,7 @@ struct run_options {                 /* all borrowed */
 	const char *out;             /* NULL: build/runs/<recipe>-<UTC> */
 	const char *engine;          /* NULL: assay-engine beside this program */
 	double timeout_s;            /* per leg, over the recipe's; 0: the recipe's */
-	bool quiet;
+	bool quiet, until_decided;
 	char **argv; int argc;       /* for run.json */
 };
 
@@ -41,8 +41,17 @@ int run_read(struct run *r, const struct run_options *o, struct err *err);   /* 
 int run_find(struct run *r, const struct run_options *o, struct err *err);   /* model, golden, engine; checks that they fit */
 int run_open(struct run *r, const struct run_options *o, struct err *err);   /* the directory and what it holds before legs run */
 void run_legs(struct run *r, const struct run_options *o);                   /* what goes wrong is a leg's, or r->trouble */
+void run_until_decided(struct run *r, const struct run_options *o);          /* the same, prompt by prompt; run_until.c */
 void run_close(struct run *r, const struct run_options *o);                  /* run.json says when it ended */
 void run_release(struct run *r);
+
+/* <run>/overrides.json, if there is anything to say in it. */
+int run_save_overrides(const struct run *r, struct err *err);
+/* The task of one leg, its files named; `recipe` asks for the prompts of it.  leg_task_release in any case. */
+void run_leg_task(struct leg_task *task, const struct run *r, const struct run_options *o, const struct recipe *recipe, int leg,
+		  struct progress *p);
+/* The prompts of a recipe for the bar; the arrays are the caller's. */
+void run_progress(struct progress *p, const struct run *r, const struct recipe *recipe, const char ***ids, int **planned);
 
 /* The nearest directory at or above that of the recipe that holds `path` (absolute paths stand for themselves);
  * NULL if none does.  The caller frees. */

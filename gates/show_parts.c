@@ -110,8 +110,9 @@ struct flip_group *show_group_flips(const json_t *legs, int *n)
 
 	*n = 0;
 	json_object_foreach((json_t *)legs, name, leg) {
-		json_array_foreach(json_object_get(leg, "flips"), i, flip)
+		json_array_foreach(json_object_get(leg, "flips"), i, flip) {
 			add_flip(&groups, n, name, flip);
+		}
 	}
 	if (*n)
 		qsort(groups, (size_t)*n, sizeof(*groups), flip_order);
@@ -271,9 +272,10 @@ void show_next_legs(struct term *t, const json_t *next_legs, int most)
 	const json_t *next;
 	size_t i;
 
-	json_array_foreach(next_legs, i, next)
+	json_array_foreach(next_legs, i, next) {
 		if ((int)i < most)
 			say_next(t, next);
+	}
 }
 
 /* ---- the whole design ---- */
@@ -287,8 +289,9 @@ static void design_matrix(struct term *t, const json_t *design)
 	size_t i;
 
 	table_add(&table, TINT_DIM, "leg");
-	json_array_foreach(varied, i, factor)
+	json_array_foreach(varied, i, factor) {
 		table_add(&table, TINT_DIM, "%s", show_string(factor));
+	}
 	json_object_foreach(json_object_get(design, "factors"), leg, values) {
 		table_add(&table, TINT_NONE, "%s", leg);
 		json_array_foreach(varied, i, factor) {

@@ -130,13 +130,15 @@ static void show_contradictory(struct term *t, const json_t *verdict)
 	json_array_foreach(show_get(verdict, "golden", "contradictory"), i, item) {
 		char *sides = xstrdup("");
 
-		json_array_foreach(json_object_get(item, "sides"), k, side)
+		json_array_foreach(json_object_get(item, "sides"), k, side) {
 			for (m = 0; m < json_array_size(side); m++) {
-				char *longer = xasprintf("%s%s%s", sides, m ? ", " : k ? " against " : "", show_string(json_array_get(side, m)));
+				const char *between = m ? ", " : k ? " against " : "";
+				char *longer = xasprintf("%s%s%s", sides, between, show_string(json_array_get(side, m)));
 
 				free(sides);
 				sides = longer;
 			}
+		}
 		term_say(t, TINT_WARN, 2, "the oracle contradicts itself on %s from step %lld, by %.3g nats: %s",
 			 show_string(json_object_get(item, "prompt")), (long long)json_integer_value(json_object_get(item, "step")),
 			 fabs(json_number_value(json_object_get(item, "d"))), sides);

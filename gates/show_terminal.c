@@ -56,9 +56,38 @@ static void show_heads(const struct shown *s)
 	table_release(&table);
 }
 
+/* What --set, --leg and --until-decided made of the recipe. */
+static void say_overrides(struct term *t, const json_t *overrides)
+{
+	const json_t *prompts = json_object_get(overrides, "prompts"), *set = json_object_get(overrides, "set");
+	const json_t *legs = json_object_get(overrides, "legs"), *value, *leg;
+	char *text = xstrdup(""), number[32];
+	const char *name;
+	size_t i;
+
+	json_object_foreach((json_t *)set, name, value) {
+		char *longer = xasprintf("%s --set %s=%s", text, name, json_is_string(value) ? json_string_value(value)
+					 : show_number(value, 9, number, sizeof(number)));
+
+		free(text);
+		text = longer;
+	}
+	json_array_foreach(legs, i, leg) {
+		char *longer = xasprintf("%s --leg %s", text, show_string(leg));
+
+		free(text);
+		text = longer;
+	}
+	if (*text)
+		term_say(t, TINT_WARN, 2, "not the recipe as written:%s", text);
+	if (prompts)
+		term_say(t, TINT_WARN, 2, "stopped early by --until-decided, after %zu prompts", json_array_size(prompts));
+	free(text);
+}
+
 static void show_overall(const struct shown *s)
 {
-	const json_t *overall = json_object_get(s->verdict, "overall"), *set = show_get(s->verdict, "run", "overrides");
+	const json_t *overall = json_object_get(s->verdict, "overall"), *overrides = show_get(s->verdict, "run", "overrides");
 	const char *verdict = show_string(json_object_get(overall, "verdict"));
 	const char *reason = show_string(json_object_get(overall, "reason"));
 
@@ -68,12 +97,8 @@ static void show_overall(const struct shown *s)
 	}
 	term_say(s->t, term_tint_of(verdict), 2, "%s (exit %lld)%s%s", verdict,
 		 (long long)json_integer_value(json_object_get(overall, "exit_code")), *reason ? ": " : "", reason);
-	if (set && !s->o->quiet) {
-		char *text = json_dumps(set, 0);
-
-		term_say(s->t, TINT_WARN, 2, "not the recipe as written: %s", text);
-		free(text);
-	}
+	if (overrides && !s->o->quiet)
+		say_overrides(s->t, overrides);
 }
 
 static const char *hypothesis_says(const struct shown *s, const char *name)
@@ -121,8 +146,9 @@ static void path_cell(struct table *table, const json_t *leg)
 	const json_t *contract = json_object_get(leg, "contract"), *line;
 	size_t i, ok = 0;
 
-	json_array_foreach(contract, i, line)
+	json_array_foreach(contract, i, line) {
 		ok += json_is_true(json_object_get(line, "ok"));
+	}
 	if (json_array_size(contract) == 0)
 		table_add(table, TINT_WARN, "-");
 	else
@@ -190,9 +216,10 @@ static bool any_measured(const json_t *legs)
 	const char *name;
 	const json_t *leg;
 
-	json_object_foreach((json_t *)legs, name, leg)
+	json_object_foreach((json_t *)legs, name, leg) {
 		if (show_get(leg, "tokens"))
 			return true;
+	}
 	return false;
 }
 
@@ -243,9 +270,10 @@ static const json_t *find_pair(const json_t *pairs, const char *a, const char *b
 	const json_t *pair;
 	size_t i;
 
-	json_array_foreach(pairs, i, pair)
+	json_array_foreach(pairs, i, pair) {
 		if (strcmp(show_string(json_object_get(pair, "a")), a) == 0 && strcmp(show_string(json_object_get(pair, "b")), b) == 0)
 			return pair;
+	}
 	return NULL;
 }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "contract/file.h"
 #include "contract/report.h"
+#include "gates/report_merge.h"
 
 #define CASE "gates/tests/verdicts/strict-pass-equivalent"
 #define CONTRACT "{decode_step: {gathers: 0}}"
@@ -483,7 +484,7 @@ START_TEST(another_run_is_not_resumed)
 	write_two_good_legs();
 	ck_assert_int_eq(run_here(), 0);
 	unlink(verdict);
-	check_refused("was begun with other --set or --leg", "--leg", "good");
+	check_refused("was begun with other --set, --leg or --until-decided", "--leg", "good");
 	write_recipe("  good: {threads: 2}\n", "  good: " CONTRACT "\n");
 	check_refused("was begun with another recipe.yaml", NULL, NULL);
 	free(verdict);
@@ -579,6 +580,147 @@ START_TEST(legs_are_told_on_stderr_and_the_bar_is_not)
 	ck_assert_int_eq(strncmp(out, "TOKEN MATCH 36/36 full rows=3 short rows=0 mode=free  good ", 58), 0);
 	free(errors);
 	free(out);
+}
+END_TEST
+
+/* ---- stopping early ---- */
+
+/* A leg's report holds the prompts that overrides.json names, in the order in which they ran. */
+static void check_plan(const json_t *over, const char *mode)
+{
+	const json_t *plan = json_object_get(over, "prompts");
+	json_t *report = load_json("run/legs/step.json");
+	const json_t *m = json_object_get(json_object_get(report, "modes"), mode), *rows = json_object_get(m, "prompts"), *row;
+	size_t i;
+
+	ck_assert_uint_eq(json_array_size(rows), json_array_size(plan));
+	json_array_foreach(rows, i, row)
+		ck_assert(json_equal(json_object_get(row, "id"), json_array_get(plan, i)));
+	json_array_foreach(json_object_get(m, "trace"), i, row)
+		ck_assert_int_eq(json_integer_value(json_object_get(row, "step")), (long)i);
+	json_decref(report);
+}
+
+START_TEST(until_decided_stops_and_says_so)
+{
+	char *out = run_dir_option();
+
+	write_case_recipe("drift");
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided"), 0);
+	json_t *over = load_json("run/overrides.json"), *verdict = load_json("run/verdict.json");
+	size_t n = json_array_size(json_object_get(over, "prompts"));
+
+	ck_assert(n >= 2 && n < 12 && n % 2 == 0);
+	check_plan(over, "forced");
+	check_holds("err.txt", "2 of 12 prompts: step ");
+	check_exit("step", 0, "", false, NULL);
+	check_leg(verdict, "step", "STRICT PASS", "stopped early after ");
+	check_holds("out.txt", "stopped early by --until-decided, after ");
+	ck_assert(!there("run/legs/step.part") && !there("run/legs/step.part.exit"));
+	json_decref(over);
+	json_decref(verdict);
+	free(out);
+}
+END_TEST
+
+/* Nothing to decide by: every prompt runs, in an order of its own, and the verdict is that of the whole recipe. */
+START_TEST(until_decided_without_a_distance_runs_everything)
+{
+	char *out = run_dir_option();
+
+	write_case_recipe("single-profile");
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided"), expected_code("single-profile"));
+	ck_assert(!there("run/overrides.json"));
+	check_holds("err.txt", "3 of 3 prompts: step no distance to decide by");
+	check_holds("out.txt", "TOKEN MATCH 22/24 full rows=3 short rows=0 mode=free  step  DIVERGENCE");
+	free(out);
+}
+END_TEST
+
+START_TEST(until_decided_ends_a_leg_that_fails)
+{
+	char *out = run_dir_option();
+
+	write_recipe("  good: {}\n  killed: {threads: 3}\n", "  good: " CONTRACT "\n  killed: " CONTRACT "\n");
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided"), 2);
+	json_t *verdict = load_json("run/verdict.json");
+
+	check_leg(verdict, "good", "STRICT PASS", NULL);
+	check_leg(verdict, "killed", "ERROR", "SIGKILL");
+	check_exit("killed", -1, "SIGKILL", false, NULL);
+	json_decref(verdict);
+	free(out);
+}
+END_TEST
+
+START_TEST(until_decided_needs_a_distance)
+{
+	char *out = run_dir_option();
+
+	write_case_recipe("free-hazard");
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided"), 2);
+	check_holds("err.txt", "does not ask mode `forced`: there is no distance to decide by");
+	ck_assert(!there("run"));
+	free(out);
+}
+END_TEST
+
+START_TEST(until_decided_starts_over)
+{
+	char *out = run_dir_option();
+
+	write_recipe("  good: {}\n  hanging: {threads: 3}\n", "  good: " CONTRACT "\n  hanging: " CONTRACT "\n");
+	pid_t pid = start_run((const char *const[]){"--out", out, "--until-decided", NULL});
+
+	wait_for_file("run/legs/hanging.stderr");
+	kill(pid, SIGTERM);
+	ck_assert_int_eq(end_run(pid), 143);
+	ck_assert(!there("run/legs/good.exit.json") && !there("run/verdict.json"));
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided", "--timeout", "1"), 2);
+	check_exit("hanging", -1, "SIGTERM", true, "loading");
+	check_exit("good", 0, "", false, NULL);
+	free(out);
+}
+END_TEST
+
+static void write_report(const char *name, const char *engine_name, const char *rest)
+{
+	char *path = in_dir(name);
+	char *text = xasprintf("{\"schema\":\"assay/report/1\",\"leg\":\"on\",\"engine\":{\"name\":\"%s\"},%s}", engine_name, rest);
+
+	ck_assert_int_eq(file_write(path, text, strlen(text), &err), 0);
+	free(text);
+	free(path);
+}
+
+START_TEST(reports_are_merged)
+{
+	char *whole = in_dir("whole.json"), *part = in_dir("part.json");
+
+	write_report("part.json", "e", "\"modes\":{\"free\":{\"prompts\":[1],\"counters_total\":{\"gathers\":2},\"trace\":[{\"step\":0,"
+		     "\"gathers\":2}]}},\"timing\":{\"per_token_ms\":{\"p50\":1,\"n\":3}},\"busy\":null,\"peak_rss_bytes\":9,"
+		     "\"audit\":{\"agrees\":true}");
+	ck_assert_int_eq(report_merge(whole, part, &err), 0);        /* the first is the whole */
+	ck_assert(!there("part.json"));
+	write_report("part.json", "e", "\"modes\":{\"free\":{\"prompts\":[2,3],\"counters_total\":{\"gathers\":5},\"trace\":[{\"step\":0,"
+		     "\"gathers\":1},{\"step\":1,\"gathers\":4}]}},\"timing\":{\"per_token_ms\":{\"p50\":2,\"n\":5}},\"busy\":{\"hz\":10},"
+		     "\"peak_rss_bytes\":7,\"audit\":{\"agrees\":false}");
+	ck_assert_msg(report_merge(whole, part, &err) == 0, "%s", err.text);
+	json_t *merged = load_json("whole.json");
+	json_t *expected = json_loads("{\"schema\":\"assay/report/1\",\"leg\":\"on\",\"engine\":{\"name\":\"e\"},\"modes\":{\"free\":"
+		"{\"prompts\":[1,2,3],\"counters_total\":{\"gathers\":7},\"trace\":[{\"step\":0,\"gathers\":2},{\"step\":1,\"gathers\":1},"
+		"{\"step\":2,\"gathers\":4}]}},\"timing\":{\"per_token_ms\":{\"p50\":2,\"n\":5}},\"busy\":{\"hz\":10},"
+		"\"peak_rss_bytes\":9,\"audit\":{\"agrees\":false}}", 0, NULL);
+
+	ck_assert_ptr_nonnull(expected);
+	ck_assert(json_equal(merged, expected));
+	write_report("part.json", "another", "\"modes\":{}");
+	ck_assert_int_eq(report_merge(whole, part, &err), -1);
+	ck_assert_ptr_nonnull(strstr(err.text, "part.json: $.engine: is not that of the prompts before"));
+	json_decref(merged);
+	json_decref(expected);
+	free(whole);
+	free(part);
 }
 END_TEST
 
@@ -807,6 +949,12 @@ int main(void)
 	tcase_add_test(tc, set_and_leg_are_written_down);
 	tcase_add_test(tc, json_is_the_verdict_alone);
 	tcase_add_test(tc, legs_are_told_on_stderr_and_the_bar_is_not);
+	tcase_add_test(tc, until_decided_stops_and_says_so);
+	tcase_add_test(tc, until_decided_without_a_distance_runs_everything);
+	tcase_add_test(tc, until_decided_ends_a_leg_that_fails);
+	tcase_add_test(tc, until_decided_needs_a_distance);
+	tcase_add_test(tc, until_decided_starts_over);
+	tcase_add_test(tc, reports_are_merged);
 	tcase_add_test(tc, a_foreign_engine_gets_a_request_and_prints_a_report);
 	tcase_add_test(tc, a_foreign_engine_that_prints_no_report);
 	tcase_add_test(tc, inputs_are_checked_before_anything_is_written);

@@ -19,7 +19,7 @@
 #include "contract/file.h"
 #include "contract/json.h"
 
-static const char *leg, *model, *report, *arm_text_given;
+static const char *leg, *model, *report, *arm_text_given, *only;
 
 static bool leg_is(const char *word)
 {
@@ -53,6 +53,65 @@ static void set_factors(json_t *canned)
 	json_decref(asked);
 }
 
+/* The trace rows of the n-th prompt: the canned legs ran one prompt after the other. */
+static void take_rows(json_t *to, const json_t *trace, int n)
+{
+	int prompt = -1;
+	json_t *row;
+	size_t i;
+
+	json_array_foreach(trace, i, row) {
+		prompt += json_integer_value(json_object_get(row, "np")) > 0;
+		if (prompt != n)
+			continue;
+		json_object_set_new(row, "step", json_integer((json_int_t)json_array_size(to)));
+		json_array_append(to, row);
+	}
+}
+
+static void add_up(json_t *totals, const json_t *trace)
+{
+	const char *name;
+	json_t *count, *row;
+	size_t i;
+
+	json_object_foreach(totals, name, count) {
+		json_integer_set(count, 0);
+		json_array_foreach(trace, i, row)
+			json_integer_set(count, json_integer_value(count) + json_integer_value(json_object_get(row, name)));
+	}
+}
+
+/* The prompts that were asked, in the order in which they were. */
+static void cut_mode(json_t *mode)
+{
+	const json_t *prompts = json_object_get(mode, "prompts");
+	json_t *kept = json_array(), *rows = json_array(), *row;
+	char *list = xstrdup(only), *rest = list, *id;
+	size_t i;
+
+	while ((id = strsep(&rest, ",")))
+		json_array_foreach(prompts, i, row)
+			if (strcmp(json_string_value(json_object_get(row, "id")), id) == 0) {
+				json_array_append(kept, row);
+				take_rows(rows, json_object_get(mode, "trace"), (int)i);
+			}
+	add_up(json_object_get(mode, "counters_total"), rows);
+	json_object_set_new(mode, "prompts", kept);
+	json_object_set_new(mode, "trace", rows);
+	free(list);
+}
+
+static void cut(json_t *canned)
+{
+	const char *name;
+	json_t *mode;
+
+	if (only)
+		json_object_foreach(json_object_get(canned, "modes"), name, mode)
+			cut_mode(mode);
+}
+
 /* The case has a report of this leg: it is taken as it is.  A case that has only its end has a leg that died. */
 static int replay(void)
 {
@@ -60,9 +119,13 @@ static int replay(void)
 	struct err err = {0};
 	int code = -1;
 
-	if (file_exists(from))
-		code = file_copy(from, report, &err) ? complain(err.text) : 0;
-	else if (file_exists(end))
+	if (file_exists(from)) {
+		json_t *canned = json_load_file(from, 0, NULL);
+
+		cut(canned);
+		code = json_write_file(canned, report, JSON_COMPACT, &err) ? complain(err.text) : 0;
+		json_decref(canned);
+	} else if (file_exists(end))
 		raise(SIGKILL);
 	free(from);
 	free(end);
@@ -82,6 +145,7 @@ static int write_report(const char *dir, const char *name, const char *to)
 		return complain("no canned report");
 	json_object_set_new(canned, "leg", json_string(name));
 	set_factors(canned);
+	cut(canned);
 	failed = to ? json_write_file(canned, to, JSON_COMPACT, &err) : json_dumpf(canned, stdout, JSON_COMPACT);
 	json_decref(canned);
 	return failed ? complain(err.text) : 0;
@@ -168,6 +232,8 @@ int main(int argc, char **argv)
 	for (int i = 2; i + 1 < argc; i++) {
 		if (strcmp(argv[i], "--leg") == 0)
 			leg = argv[i + 1];
+		if (strcmp(argv[i], "--only") == 0)
+			only = argv[i + 1];
 		if (strcmp(argv[i], "--arm") == 0)
 			arm_text_given = argv[i + 1];
 		if (strcmp(argv[i], "--model") == 0)
