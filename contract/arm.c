@@ -163,7 +163,7 @@ const char *arm_text(const struct arm *arm, enum factor f, char *buf, size_t siz
 
 /* ---- text ---- */
 
-/* "w8a8, w8a16 or native", "an integer of at least 1, or all": what a factor takes. */
+/* "w8a8, w8a8-lt, w8a16 or native", "an integer of at least 1, or all": what a factor takes. */
 static void say_values(enum factor f, char *buf, size_t size)
 {
 	int first, n;

@@ -23,7 +23,7 @@ enum numerics linear_numerics(const struct linear *l, struct rule rule)
 {
 	switch (l->format) {
 	case WEIGHT_FP8:
-		return rule.fp8 == NUMERICS_W8A8 && l->input_scale > 0 ? NUMERICS_W8A8 : NUMERICS_W8A16;
+		return rule.fp8 != NUMERICS_W8A16 && l->input_scale > 0 ? rule.fp8 : NUMERICS_W8A16;
 	case WEIGHT_NVFP4:
 		return rule.nvfp4 == NUMERICS_W4A4 && l->w4a4 && l->input_scale > 0 ? NUMERICS_W4A4 : NUMERICS_W4A16;
 	default:

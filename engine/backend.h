@@ -46,6 +46,9 @@ struct ssm_shape { int heads, head_dim, groups, state, conv_kernel, chunk_size; 
 
 struct attn_shape { int heads, kv_heads, head_dim; };
 
+/* What a mixer's decode step reads and writes beside its activations; slots and positions in backend memory. */
+struct mixer_state { struct state_view conv, ssm, k, v; const int32_t *slots, *pos; };
+
 struct route_shape { int experts, per_token, n_group, topk_group; bool norm_topk_prob; double scaling; };
 
 /* Result rows of the head, always on the host. */
@@ -92,6 +95,10 @@ struct backend {
 	void (*add)(struct device *dev, void *h, const void *y, int T, int H);
 	/* Optional fusion: h += y, then x = rms_norm(h), bit-equal to the two.  NULL: add and rms_norm are called. */
 	void (*add_rms_norm)(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps);
+	/* Optional fusion: a whole mixer of a decode step, y[T,H] from the normed x[T,H], bit-equal to its ops, the single-step
+	 * ones for Mamba.  False: this layer is not served so, and nothing was done. */
+	bool (*mixer_step)(struct device *dev, void *y, const void *x, const struct layer *layer,
+			   const struct mixer_state *state, struct rule rule, int T);
 	/* y[T,out] (row stride ldy) = x[T,in] (ldx) W^T * scale + bias, rounded once  (section 4).  A row's result does not
 	 * depend on T. */
 	void (*linear)(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,

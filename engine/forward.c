@@ -14,7 +14,7 @@ static void count(struct forward *f, enum counter c, int64_t n)
 static void count_linear(struct forward *f, enum numerics n, int modules)
 {
 	static const enum counter counter[] = {
-		[NUMERICS_BF16] = COUNT_BF16_CALLS, [NUMERICS_W8A8] = COUNT_W8A8_CALLS,
+		[NUMERICS_BF16] = COUNT_BF16_CALLS, [NUMERICS_W8A8] = COUNT_W8A8_CALLS, [NUMERICS_W8A8_LT] = COUNT_W8A8_CALLS,
 		[NUMERICS_W8A16] = COUNT_W8A16_CALLS, [NUMERICS_W4A16] = COUNT_W4A16_CALLS,
 		[NUMERICS_W4A4] = COUNT_W4A4_CALLS,
 	};
@@ -275,6 +275,62 @@ static void mixer(struct forward *f, struct lane *l, int index, const struct ste
 	BUG("layer %d has block %d", index, f->model->layers[index].block);
 }
 
+static void count_mlp(struct forward *f, const struct mlp *w, struct rule rule, int modules)
+{
+	count_linear(f, linear_numerics(&w->up_proj, rule), modules);
+	count_linear(f, linear_numerics(&w->down_proj, rule), modules);
+}
+
+/* What a fused mixer did, counted as its ops are. */
+static void count_mixer(struct forward *f, const struct layer *w, struct rule rule, int rows)
+{
+	switch (w->block) {
+	case BLOCK_MAMBA:
+		count(f, COUNT_CONV_UPDATE_ROWS, rows);
+		count(f, COUNT_STATE_UPDATE_ROWS, rows);
+		count_linear(f, linear_numerics(&w->mamba.in_proj, rule), 1);
+		count_linear(f, linear_numerics(&w->mamba.out_proj, rule), 1);
+		return;
+	case BLOCK_ATTN:
+		count_linear(f, linear_numerics(&w->attn.q_proj, rule), 1);
+		count_linear(f, linear_numerics(&w->attn.k_proj, rule), 1);
+		count_linear(f, linear_numerics(&w->attn.v_proj, rule), 1);
+		count_linear(f, linear_numerics(&w->attn.o_proj, rule), 1);
+		return;
+	case BLOCK_MOE:
+		count_linear(f, NUMERICS_BF16, 1);
+		count_mlp(f, &w->moe.experts[0], rule, f->model->config.num_experts_per_tok);
+		if (w->moe.shared.up_proj.out)
+			count_mlp(f, &w->moe.shared, rule, 1);
+		return;
+	case BLOCK_MLP:
+		count_mlp(f, &w->mlp, rule, 1);
+		return;
+	case N_BLOCKS:
+		break;
+	}
+	BUG("block %d", w->block);
+}
+
+/* One call for the mixer of a decode step, where the backend has one for this layer. */
+static bool mixer_fused(struct forward *f, int index, const struct step *step)
+{
+	struct lane *l = &f->main;
+	const struct layer *layer = &f->model->layers[index];
+	const struct plan *plan = &f->plan[index];
+	const struct state_array *a = f->pool->layers[index].array;
+	struct mixer_state state = {
+		.conv = a[STATE_CONV].view, .ssm = a[STATE_SSM].view, .k = a[STATE_K].view, .v = a[STATE_V].view,
+		.slots = l->slots, .pos = l->pos,
+	};
+
+	if (step->prefill || plan->host || plan->decode_chunk || !l->b->mixer_step ||
+	    !l->b->mixer_step(l->dev, l->y, l->x, layer, &state, plan->rule, step->T))
+		return false;
+	count_mixer(f, layer, plan->rule, step->T);
+	return true;
+}
+
 /* The block's input goes to ref and its output comes back; the residual stream stays where it is. */
 static void mixer_on_host(struct forward *f, int index, const struct step *step)
 {
@@ -326,7 +382,7 @@ static void run(struct forward *f, const struct step *step)
 	for (int i = 0; i < layers; i++) {
 		if (f->plan[i].host)
 			mixer_on_host(f, i, step);
-		else
+		else if (!mixer_fused(f, i, step))
 			mixer(f, l, i, step);
 		if (i + 1 < layers)
 			add_norm(f, m->layers[i + 1].norm, T);

@@ -82,6 +82,18 @@ static char *cpu_name(void)
 	return name;
 }
 
+/* Behind what the backend's describe has put there. */
+static void add_features(struct report *r)
+{
+	int n;
+	struct report_cell *cells = host_features(&n);
+
+	r->engine.features = xrealloc(r->engine.features, r->engine.n_features + n, sizeof(*cells));
+	memcpy(r->engine.features + r->engine.n_features, cells, n * sizeof(*cells));
+	r->engine.n_features += n;
+	free(cells);
+}
+
 int host_describe(struct report *r, struct err *err)
 {
 	struct utsname system;
@@ -91,7 +103,7 @@ int host_describe(struct report *r, struct err *err)
 	r->engine.git = xstrdup(assay_git);
 	r->engine.flags = xstrdup(assay_flags);
 	r->engine.dirty = assay_dirty;
-	r->engine.features = host_features(&r->engine.n_features);
+	add_features(r);
 	if (uname(&system))
 		return err_set(err, ERR_FAILED, "uname failed");
 	r->host.name = xstrdup(system.nodename);

@@ -10,7 +10,7 @@
 enum weight_format { WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_FP8, WEIGHT_NVFP4, N_WEIGHT_FORMATS };
 
 /* The numerics a linear module is executed with; each has its counter. */
-enum numerics { NUMERICS_BF16, NUMERICS_W8A8, NUMERICS_W8A16, NUMERICS_W4A16, NUMERICS_W4A4 };
+enum numerics { NUMERICS_BF16, NUMERICS_W8A8, NUMERICS_W8A8_LT /* by cuBLASLt */, NUMERICS_W8A16, NUMERICS_W4A16, NUMERICS_W4A4 };
 
 /* y[out] = W[out, in] x[in] + bias.  Scales multiply the accumulator (4.2 to 4.5). */
 struct linear {

@@ -36,7 +36,8 @@ static bool lacks(const struct backend *b, enum block block)
 static struct rule rule_of(const struct arm *arm)
 {
 	return (struct rule){
-		.fp8 = arm->value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8 ? NUMERICS_W8A8 : NUMERICS_W8A16,
+		.fp8 = arm->value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8 ? NUMERICS_W8A8 :
+		       arm->value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT ? NUMERICS_W8A8_LT : NUMERICS_W8A16,
 		.nvfp4 = arm->value[FACTOR_MOE_EXPERTS] == MOE_EXPERTS_W4A4 ? NUMERICS_W4A4 : NUMERICS_W4A16,
 	};
 }

@@ -43,7 +43,7 @@ static int check_numerics(const struct arm *arm, struct modules have, struct err
 {
 	int proj = arm->value[FACTOR_MAMBA_PROJ], experts = arm->value[FACTOR_MOE_EXPERTS];
 
-	if (proj == MAMBA_PROJ_W8A8 && !have.fp8_scaled)
+	if ((proj == MAMBA_PROJ_W8A8 || proj == MAMBA_PROJ_W8A8_LT) && !have.fp8_scaled)
 		return refuse(arm, FACTOR_MAMBA_PROJ, have.fp8 ? "no FP8 module here has an input_scale" :
 			      "there is no FP8 module here", err);
 	if (proj == MAMBA_PROJ_W8A16 && !have.fp8)
@@ -80,6 +80,19 @@ static int check_at(const struct arm_at_list *at, const struct model *m, struct 
 		if (check_numerics(&item->arm, modules(m, item->layers), err))
 			return -1;
 	}
+	return 0;
+}
+
+/* The library's product is chosen for a whole leg: its plans are made at open.  `at` may take layers out of it. */
+static int check_library(const struct arm *arm, const struct arm_at_list *at, bool host, struct err *err)
+{
+	bool all = arm->value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT;
+
+	for (int i = 0; i < at->n && !all; i++)
+		if (at->item[i].arm.value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT)
+			return refuse(&at->item[i].arm, FACTOR_MAMBA_PROJ, "only for a whole leg; `at` may exempt layers", err);
+	if (all && (arm->value[FACTOR_BACKEND] != BACKEND_CUDA || arm->value[FACTOR_COMPUTE] != COMPUTE_BF16 || host))
+		return refuse(arm, FACTOR_MAMBA_PROJ, "only backend: cuda in compute: bf16 has it, and no host", err);
 	return 0;
 }
 
@@ -138,7 +151,7 @@ int arm_resolve(struct arm *arm, const struct arm_at_list *at, const struct mode
 		return refuse(arm, FACTOR_GRAPH, "only backend: cuda replays graphs", err);
 	if (arm->value[FACTOR_GRAPH] == GRAPH_ON && host)
 		return refuse(arm, FACTOR_GRAPH, "a block placed on the host cannot be captured", err);
-	if (check_numerics(arm, have, err) || check_at(at, m, err))
+	if (check_numerics(arm, have, err) || check_at(at, m, err) || check_library(arm, at, host, err))
 		return -1;
 	return backend_find(arm->value[FACTOR_BACKEND], err) ? 0 : -1;
 }

@@ -1,8 +1,9 @@
 #include "launch.h"
 
 /* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of ATTN_SPLIT, each in tiles
- * of 64 with a running maximum; the splits are merged in ascending order by `merge`, in the same arithmetic whether
- * one block takes them all (many rows) or one block each (few rows).  So a row's result depends on its position alone. */
+ * of 64; the splits are merged in ascending order by `merge`, in the same arithmetic whether one block takes them all (many
+ * rows) or one block each (few rows).  So a row's result depends on its position alone.  Under compute: bf16 both products
+ * run on tensor cores (attention_tiles), under fp32 in plain fp32 (attention_rows). */
 
 #define TILE 64
 #define THREADS 128
@@ -24,8 +25,8 @@ __device__ static inline void merge(float *M, float *L, float O[N], float m, flo
 __global__ void kv_append_rows(struct attn_args a)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x, width = a.kv_heads * a.head_dim, t = blockIdx.y;
-	grid_release();
 	grid_wait();
+	grid_release();
 	if (c >= width)
 		return;
 	int64_t at = (int64_t)a.pos[t] * width + c;
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 	struct share b = { 0, (int)blockIdx.x, kv * rep + (int)blockIdx.y % groups * ATTN_HEADS, 0, hd, a.kv_heads * hd };
 	b.heads = min(ATTN_HEADS, (kv + 1) * rep - b.h0);
 	b.q = shared, b.k = shared + ATTN_HEADS * hd;
-	grid_release();
 	grid_wait();
+	grid_release();
 	b.n = a.pos[b.t] + 1;
 	int first = a.part ? blockIdx.z : 0, last = a.part ? first + 1 : a.splits;
 	if (first * ATTN_SPLIT >= b.n)
@@ -161,12 +162,187 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 		}
 }
 
+/* ---- tensor cores ---- */
+#define Q_HEADS 16            /* query heads of a block: the 16-row side of an mma */
+#define PAD 8                 /* elements behind a row of shared memory, against bank conflicts */
+
+struct half_tile { uint16_t *q, *k, *v, *high, *low; float *score, *m, *l; int width; };   /* width: padded head_dim */
+
+__device__ static inline uint32_t pair_at(const uint16_t *p) { return *(const uint32_t *)p; }
+
+/* bf16 bits of eight cached elements; codes of an fp8 cache stand for themselves, its scale comes in later. */
+__device__ static inline void load_eight(uint16_t *to, const void *cache, int64_t at, int kind, int n)
+{
+	if (kind == KIND_BF16 && n == 8 && at % 8 == 0) {
+		*(uint4 *)to = *(const uint4 *)((const uint16_t *)cache + at);
+		return;
+	}
+	for (int i = 0; i < 8; i++)
+		to[i] = i < n ? bf16_bits(load_as_float(cache, at + i, kind)) : 0;
+}
+
+/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero. */
+__device__ static void load_tile(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count)
+{
+	int hd = a.head_dim, row = a.kv_heads * hd, runs = s.width / 8;
+	for (int i = threadIdx.x; i < TILE * runs; i += THREADS) {
+		int j = i / runs, d = i % runs * 8, n = j < count ? max(min(8, hd - d), 0) : 0;
+		int64_t at = (int64_t)(base + j) * row + d;
+		load_eight(s.k + j * (s.width + PAD) + d, a.k_cache, k0 + at, a.kind, n);
+		load_eight(s.v + j * (s.width + PAD) + d, a.v_cache, v0 + at, a.kind, n);
+	}
+}
+
+/* score[16][64] = q k^T * scale; warp w owns positions 16 w .. 16 w + 15, a lane rows g and g + 8. */
+__device__ static void tile_products(const struct half_tile &s, float scale, int count)
+{
+	int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, q = threadIdx.x % 4, ld = s.width + PAD;
+	float c[2][4] = {};
+	for (int d = 2 * q; d < s.width; d += 16) {
+		uint32_t a0 = pair_at(s.q + g * ld + d), a1 = pair_at(s.q + (g + 8) * ld + d);
+		uint32_t a2 = pair_at(s.q + g * ld + d + 8), a3 = pair_at(s.q + (g + 8) * ld + d + 8);
+#pragma unroll
+		for (int n = 0; n < 2; n++) {
+			const uint16_t *k = s.k + (warp * 16 + n * 8 + g) * ld + d;
+			mma(c[n], a0, a1, a2, a3, pair_at(k), pair_at(k + 8));
+		}
+	}
+	for (int n = 0; n < 2; n++)
+		for (int i = 0; i < 4; i++) {
+			int j = warp * 16 + n * 8 + q * 2 + i % 2;
+			s.score[(g + i / 2 * 8) * (TILE + 4) + j] = j < count ? c[n][i] * scale : -INFINITY;
+		}
+}
+
+/* Weights of a tile against its own maximum, as the sum of two bf16 numbers; m and l of each head.  A warp owns four heads. */
+__device__ static void tile_weights(const struct half_tile &s)
+{
+	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+	for (int h = warp * 4; h < warp * 4 + 4; h++) {
+		float s0 = s.score[h * (TILE + 4) + lane], s1 = s.score[h * (TILE + 4) + lane + WARP];
+		float top = warp_max(fmaxf(s0, s1)), p0 = expf(s0 - top), p1 = expf(s1 - top), sum = warp_sum(p0 + p1);
+		uint16_t h0 = bf16_bits(p0), h1 = bf16_bits(p1);
+		s.high[h * (TILE + PAD) + lane] = h0;
+		s.high[h * (TILE + PAD) + lane + WARP] = h1;
+		s.low[h * (TILE + PAD) + lane] = bf16_bits(p0 - bf16_value(h0));
+		s.low[h * (TILE + PAD) + lane + WARP] = bf16_bits(p1 - bf16_value(h1));
+		if (lane == 0)
+			s.m[h] = top, s.l[h] = sum;
+	}
+}
+
+/* o[16][width] = weights v; warp w owns a quarter of the channels in N runs of 8. */
+template <int N>
+__device__ static inline void tile_output(float o[N][4], const struct half_tile &s)
+{
+	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, q = lane % 4, quarter = s.width / 4;
+#pragma unroll
+	for (int n = 0; n < N; n++)
+		o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
+	for (int j = 0; j < TILE; j += 16) {
+		uint32_t a[2][4];
+		for (int part = 0; part < 2; part++) {
+			const uint16_t *p = (part ? s.low : s.high) + g * (TILE + PAD) + j + 2 * q;
+			a[part][0] = pair_at(p), a[part][1] = pair_at(p + 8 * (TILE + PAD));
+			a[part][2] = pair_at(p + 8), a[part][3] = pair_at(p + 8 * (TILE + PAD) + 8);
+		}
+#pragma unroll
+		for (int n = 0; n < N; n++) {
+			if (n * 8 >= quarter)
+				break;
+			uint32_t b0, b1, at = (uint32_t)__cvta_generic_to_shared(
+				s.v + (j + lane % 16) * (s.width + PAD) + warp * quarter + n * 8);
+			asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+				     : "=r"(b0), "=r"(b1) : "r"(at));
+			mma(o[n], a[1][0], a[1][1], a[1][2], a[1][3], b0, b1);
+			mma(o[n], a[0][0], a[0][1], a[0][2], a[0][3], b0, b1);
+		}
+	}
+}
+
+/* Takes one softmax into another: rows g and g + 8 of a lane. */
+template <int N>
+__device__ static inline void merge_rows(float M[2], float L[2], float O[N][4], const float m[2], const float l[2],
+					  const float o[N][4])
+{
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		float top = fmaxf(M[i], m[i]), x = expf(M[i] - top), y = expf(m[i] - top);
+		M[i] = top;
+		L[i] = L[i] * x + l[i] * y;
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			for (int k = 2 * i; k < 2 * i + 2; k++)
+				O[n][k] = O[n][k] * x + o[n][k] * y;
+	}
+}
+
+/* A block owns one token row, up to 16 query heads of one kv head, and one split or all of them.  All sums in a fixed order. */
+template <int N>
+__global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a, struct residual apply)
+{
+	extern __shared__ __align__(16) uint16_t pool[];
+	__shared__ float score[Q_HEADS * (TILE + 4)], tile_m[Q_HEADS], tile_l[Q_HEADS];
+	__shared__ __align__(16) uint16_t weights[2][Q_HEADS * (TILE + PAD)];
+	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, rep = a.heads / a.kv_heads;
+	int groups = (rep + Q_HEADS - 1) / Q_HEADS, t = blockIdx.z, kv = blockIdx.y / groups, g = threadIdx.x % WARP / 4;
+	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), q = threadIdx.x % 4;
+	struct half_tile s = { pool, pool + Q_HEADS * ld, pool + (Q_HEADS + TILE) * ld, weights[0], weights[1], score, tile_m,
+			       tile_l, width };
+	grid_wait();
+	grid_release();
+	if (apply.h)
+		residual_apply(apply, gridDim.z, ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * THREADS +
+			       threadIdx.x, gridDim.x * gridDim.y * gridDim.z * THREADS);
+	int n = a.pos[t] + 1, first = a.part ? blockIdx.x : 0, last = a.part ? first + 1 : a.splits;
+	if (first * ATTN_SPLIT >= n)
+		return;
+	int64_t k0 = a.slots[t] * a.k_stride + kv * hd, v0 = a.slots[t] * a.v_stride + kv * hd;
+	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)hd));
+	for (int i = threadIdx.x; i < Q_HEADS * width; i += THREADS) {
+		int h = i / width, d = i % width;
+		s.q[h * ld + d] = h < heads && d < hd ? bf16_bits(a.q[((int64_t)t * a.heads + h0 + h) * hd + d]) : 0;
+	}
+	float M[2] = { -INFINITY, -INFINITY }, L[2] = {}, O[N][4] = {};
+	for (int split = first; split < last && split * ATTN_SPLIT < n; split++) {
+		float m[2] = { -INFINITY, -INFINITY }, l[2] = {}, o[N][4] = {};
+		for (int base = split * ATTN_SPLIT; base < min(n, (split + 1) * ATTN_SPLIT); base += TILE) {
+			float part[N][4];
+			__syncthreads();
+			load_tile(s, a, k0, v0, base, min(TILE, n - base));
+			__syncthreads();
+			tile_products(s, scale, min(TILE, n - base));
+			__syncthreads();
+			tile_weights(s);
+			__syncthreads();
+			tile_output<N>(part, s);
+			float top[2] = { tile_m[g], tile_m[g + 8] }, sum[2] = { tile_l[g], tile_l[g + 8] };
+			merge_rows<N>(m, l, o, top, sum, part);
+		}
+		merge_rows<N>(M, L, O, m, l, o);
+	}
+	float vs = a.kind == KIND_FP8 ? a.v_scale : 1.0f;
+#pragma unroll
+	for (int r = 0; r < N * 4; r++) {
+		int i = r % 4 / 2, h = g + i * 8, c = r / 4 * 8 + q * 2 + r % 2, d = threadIdx.x / WARP * (width / 4) + c;
+		if (h >= heads || c >= width / 4 || d >= hd)
+			continue;
+		float *to = a.part + (((int64_t)t * a.splits + first) * a.heads + h0 + h) * (hd + 2);
+		if (a.part)
+			to[d] = O[r / 4][r % 4];
+		else
+			a.y[((int64_t)t * a.heads + h0 + h) * hd + d] = rounded(O[r / 4][r % 4] * vs / L[i], a.bf16);
+		if (a.part && d == 0)
+			to[hd] = M[i], to[hd + 1] = L[i];
+	}
+}
+
 /* The splits of one row and head, in ascending order.  A thread owns one channel. */
 __global__ void attention_merge_heads(struct attn_args a)
 {
 	int h = blockIdx.x, t = blockIdx.y, hd = a.head_dim;
-	grid_release();
 	grid_wait();
+	grid_release();
 	int n = a.pos[t] + 1;
 	for (int d = threadIdx.x; d < hd; d += blockDim.x) {
 		float M = -INFINITY, L = 0, O = 0;
@@ -174,7 +350,8 @@ __global__ void attention_merge_heads(struct attn_args a)
 			const float *from = a.part + (((int64_t)t * a.splits + s) * a.heads + h) * (hd + 2);
 			merge<1>(&M, &L, &O, from[hd], from[hd + 1], from + d);
 		}
-		a.y[((int64_t)t * a.heads + h) * hd + d] = rounded(O / L, a.bf16);
+		float vs = a.bf16 && a.kind == KIND_FP8 ? a.v_scale : 1.0f;
+		a.y[((int64_t)t * a.heads + h) * hd + d] = rounded(O * vs / L, a.bf16);
 	}
 }
 
@@ -184,13 +361,31 @@ cudaError_t launch_kv_append(struct attn_args a, int T, cudaStream_t s)
 	return launch(kv_append_rows, dim3((a.kv_heads * a.head_dim + 255) / 256, T), 256, 0, s, a);
 }
 
-cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s)
+static cudaError_t launch_rows(struct attn_args a, int T, cudaStream_t s)
 {
 	int rep = a.heads / a.kv_heads, groups = (rep + ATTN_HEADS - 1) / ATTN_HEADS;
 	size_t shared = ((size_t)ATTN_HEADS * a.head_dim + TILE * (a.head_dim + 1)) * sizeof(float);
 	if (shared > 40 << 10)
 		cudaFuncSetAttribute(attention_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
 	return launch(attention_rows, dim3(T, a.kv_heads * groups, a.part ? a.splits : 1), THREADS, shared, s, a);
+}
+
+template <int N>
+static cudaError_t launch_tiles(struct attn_args a, struct residual apply, int T, cudaStream_t s)
+{
+	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, width = (a.head_dim + 31) / 32 * 32;
+	size_t shared = (size_t)(Q_HEADS + 2 * TILE) * (width + PAD) * sizeof(uint16_t);
+	if (shared > 32 << 10)
+		cudaFuncSetAttribute(attention_tiles<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+	return launch(attention_tiles<N>, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a, apply);
+}
+
+/* apply: an addition to the residual stream made on the way (bf16 only); h NULL: none. */
+cudaError_t launch_attention(struct attn_args a, struct residual apply, int T, cudaStream_t s)
+{
+	if (!a.bf16)
+		return launch_rows(a, T, s);
+	return a.head_dim <= 128 ? launch_tiles<4>(a, apply, T, s) : launch_tiles<8>(a, apply, T, s);
 }
 
 cudaError_t launch_attention_merge(struct attn_args a, int T, cudaStream_t s)

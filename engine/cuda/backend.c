@@ -9,7 +9,7 @@ _Static_assert((int)FORMAT_BF16 == WEIGHT_BF16 && (int)FORMAT_F16 == WEIGHT_F16 
 	       (int)FORMAT_FP8 == WEIGHT_FP8 && (int)FORMAT_NVFP4 == WEIGHT_NVFP4 && (int)N_FORMATS == N_WEIGHT_FORMATS,
 	       "launch.h repeats enum weight_format");
 
-static int kind_of(enum dtype d)
+int kind_of(enum dtype d)
 {
 	switch (d) {
 	case DTYPE_F32: return KIND_F32;
@@ -32,18 +32,17 @@ static void cuda_embed(struct device *dev, void *h, const int32_t *ids, const st
 
 static void cuda_rms_norm(struct device *dev, void *x, const void *h, const float *w, int T, int H, double eps)
 {
-	RUN(dev, launch_rms_norm(x, (float *)h, NULL, device_vector(dev, w), T, H, (float)eps, dev->bf16, dev->wide,
-				 dev->stream));
+	norm_later(dev, x, (void *)h, NULL, w, T, H, eps);
 }
 
 static void cuda_add_rms_norm(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps)
 {
-	RUN(dev, launch_rms_norm(x, h, y, device_vector(dev, w), T, H, (float)eps, dev->bf16, dev->wide, dev->stream));
+	norm_later(dev, x, h, y, w, T, H, eps);
 }
 
 static void cuda_add(struct device *dev, void *h, const void *y, int T, int H)
 {
-	RUN(dev, launch_add(h, y, (int64_t)T * H, dev->bf16 && !dev->wide, dev->stream));
+	RUN(dev, launch_residual(residual_of(dev, h, y, H), T, dev->stream));
 }
 
 static void cuda_combine(struct device *dev, void *y, const void *x, int T, int n)
@@ -78,7 +77,7 @@ static void cuda_conv_scan(struct device *dev, void *u, const void *xbc, int ldx
 				  device_vector(dev, bias), channels, kernel, T, dev->bf16, dev->stream));
 }
 
-static struct ssm_args ssm_args(const struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
+struct ssm_args ssm_args(const struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
 				struct state_view ssm, const struct mamba *w, const struct ssm_shape *shape,
 				const double limit[2])
 {
@@ -94,7 +93,8 @@ static void cuda_ssm_step(struct device *dev, void *y, const void *u, int ldu, c
 			  struct state_view ssm, const int32_t *slots, const struct mamba *w,
 			  const struct ssm_shape *shape, const double limit[2], int rows)
 {
-	RUN(dev, launch_ssm_step(ssm_args(dev, y, u, ldu, dt, lddt, ssm, w, shape, limit), slots, rows, dev->stream));
+	RUN(dev, launch_ssm_step(ssm_args(dev, y, u, ldu, dt, lddt, ssm, w, shape, limit), (struct residual){0}, slots, rows,
+				 dev->stream));
 }
 
 static void cuda_ssm_scan(struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
@@ -116,34 +116,56 @@ static void cuda_ssm_scan(struct device *dev, void *y, const void *u, int ldu, c
 /* ---- attention ---- */
 
 /* Few rows: a block for each split, then a merge.  Many rows: a block takes all splits; the arithmetic is the same. */
-static void cuda_attention(struct device *dev, void *y, const void *q, const void *k, const void *v,
-			   struct state_view k_cache, struct state_view v_cache, const int32_t *slots, const int32_t *pos,
-			   const struct attn_shape *shape, float k_scale, float v_scale, int T)
+void attend(struct device *dev, struct attn_args a, struct residual apply, int T)
 {
 	bool split = dev->attn_part && T <= dev->part_rows;
-	struct attn_args a = {
-		.y = y, .q = q, .k = k, .v = v, .k_cache = k_cache.data, .v_cache = v_cache.data,
-		.k_stride = (int64_t)k_cache.stride, .v_stride = (int64_t)v_cache.stride, .slots = slots, .pos = pos,
-		.part = split ? dev->attn_part : NULL, .k_scale = k_scale, .v_scale = v_scale, .heads = shape->heads,
-		.kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .kind = kind_of(k_cache.dtype),
-		.splits = dev->splits, .bf16 = dev->bf16,
-	};
 
-	RUN(dev, launch_kv_append(a, T, dev->stream));
-	RUN(dev, launch_attention(a, T, dev->stream));
+	a.part = split ? dev->attn_part : NULL;
+	a.splits = dev->splits;
+	a.bf16 = dev->bf16;
+	RUN(dev, launch_attention(a, apply, T, dev->stream));
 	if (split)
 		RUN(dev, launch_attention_merge(a, T, dev->stream));
 }
 
+struct attn_args attn_args(void *y, const void *q, const void *k, const void *v, struct state_view k_cache,
+			   struct state_view v_cache, const int32_t *slots, const int32_t *pos,
+			   const struct attn_shape *shape, float k_scale, float v_scale)
+{
+	return (struct attn_args){
+		.y = y, .q = q, .k = k, .v = v, .k_cache = k_cache.data, .v_cache = v_cache.data,
+		.k_stride = (int64_t)k_cache.stride, .v_stride = (int64_t)v_cache.stride, .slots = slots, .pos = pos,
+		.k_scale = k_scale, .v_scale = v_scale, .heads = shape->heads, .kv_heads = shape->kv_heads,
+		.head_dim = shape->head_dim, .kind = kind_of(k_cache.dtype),
+	};
+}
+
+static void cuda_attention(struct device *dev, void *y, const void *q, const void *k, const void *v,
+			   struct state_view k_cache, struct state_view v_cache, const int32_t *slots, const int32_t *pos,
+			   const struct attn_shape *shape, float k_scale, float v_scale, int T)
+{
+	struct attn_args a = attn_args(y, q, k, v, k_cache, v_cache, slots, pos, shape, k_scale, v_scale);
+
+	RUN(dev, launch_kv_append(a, T, dev->stream));
+	attend(dev, a, (struct residual){0}, T);
+}
+
 /* ---- router and head ---- */
+
+struct route_args route_args(const struct device *dev, const float *bias, const struct route_shape *shape)
+{
+	return (struct route_args){
+		.logits = dev->route_logits, .bias = device_vector(dev, bias), .E = shape->experts,
+		.k = shape->per_token, .n_group = shape->n_group, .topk_group = shape->topk_group,
+		.norm = shape->norm_topk_prob, .scaling = (float)shape->scaling,
+	};
+}
 
 static void cuda_route(struct device *dev, int32_t *expert, void *weight, const void *x, const float *gate,
 		       const float *bias, int H, const struct route_shape *shape, int T)
 {
 	RUN(dev, launch_route_logits(dev->route_logits, x, device_vector(dev, gate), shape->experts, H, T, dev->stream));
-	RUN(dev, launch_route(expert, weight, dev->route_logits, device_vector(dev, bias), shape->experts,
-			      shape->per_token, shape->n_group, shape->topk_group, shape->norm_topk_prob,
-			      (float)shape->scaling, T, dev->stream));
+	RUN(dev, launch_route(expert, weight, route_args(dev, bias, shape), T, dev->stream));
 }
 
 static void cuda_head(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
@@ -233,6 +255,7 @@ const struct backend cuda_backend = {
 	.rms_norm = cuda_rms_norm,
 	.add = cuda_add,
 	.add_rms_norm = cuda_add_rms_norm,
+	.mixer_step = cuda_mixer_step,
 	.linear = cuda_linear,
 	.conv_step = cuda_conv_step,
 	.conv_scan = cuda_conv_scan,

@@ -10,6 +10,7 @@
 #define SMALL ((size_t)16 << 10)      /* uploads up to this go through the ring without waiting */
 
 cudaError_t (*cuda_hook)(const char *call);
+bool cuda_unfused;
 
 /* ---- errors ---- */
 
@@ -144,6 +145,7 @@ void cuda_upload(struct device *dev, void *to, const void *from, size_t bytes)
 
 void cuda_download(struct device *dev, void *to, const void *from, size_t bytes)
 {
+	settle(dev);
 	TRY(dev, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, dev->stream));
 	TRY(dev, cudaStreamSynchronize(dev->stream));
 }
@@ -202,6 +204,9 @@ static int find_device(struct device *dev, struct err *err)
 		return err_set(err, ERR_CANNOT_RUN, "backend cuda: %s is %s; sm_80 or later is needed", p.name, dev->arch);
 	OPEN(launch_check(&ptx, &binary));
 	launch_overlap = p.major >= 9;
+	dev->fused = p.major >= 9 && dev->bf16 && !cuda_unfused;
+	dev->multiprocessors = p.multiProcessorCount;
+	dev->capability = p.major * 10 + p.minor;
 	OPEN(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
 	return 0;
 }
@@ -306,13 +311,48 @@ static int check_model(const struct device *dev, struct err *err)
 	return 0;
 }
 
-static int open_parts(struct device *dev, struct model *m, struct err *err)
+struct widest_fp8 { int out, in; };
+
+static void find_fp8(struct linear *l, int layer, void *ud)
+{
+	struct widest_fp8 *w = ud;
+
+	(void)layer;
+	if (l->format != WEIGHT_FP8 || !(l->input_scale > 0))
+		return;
+	w->out = largest(w->out, blas_padded(l->out));
+	w->in = largest(w->in, blas_padded(l->in));
+}
+
+/* mamba.proj: w8a8-lt. */
+static int open_library(struct device *dev, struct model *m, struct err *err)
+{
+	struct widest_fp8 w = {0};
+	const char *reason = "the device has no FP8 tensor cores";
+	size_t rows = blas_padded(dev->rows);
+
+	for (int i = 0; i < m->config.num_hidden_layers; i++)
+		if (m->layers[i].block == BLOCK_MOE && m->layers[i].moe.experts[0].up_proj.format == WEIGHT_FP8)
+			return err_set(err, ERR_CANNOT_RUN, "mamba.proj: w8a8-lt: cuBLASLt has no grouped product for the "
+				       "FP8 experts of layer %d", i);
+	if (dev->capability >= 89 && blas_open(&dev->blas, dev, &reason, err))
+		return -1;
+	if (!dev->blas)
+		return err_set(err, ERR_CANNOT_RUN, "mamba.proj: w8a8-lt: %s", reason);
+	model_each_linear(m, find_fp8, &w);
+	return need(dev, &dev->codes, rows * w.in, 1, err) || need(dev, &dev->library_out, rows * w.out, sizeof(float), err) ?
+		-1 : 0;
+}
+
+static int open_parts(struct device *dev, struct model *m, const struct arm *arm, struct err *err)
 {
 	if (find_device(dev, err) || check_model(dev, err))
 		return -1;
+	if (arm->value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT && open_library(dev, m, err))
+		return -1;
 	OPEN(cudaMallocHost((void **)&dev->ring, RING));
 	if (prepare_vectors(dev, err) || prepare_matrices(dev, m, err) || alloc_operands(dev, err) ||
-	    alloc_experts(dev, err) || alloc_mixers(dev, err) || alloc_head(dev, err))
+	    alloc_experts(dev, err) || alloc_mixers(dev, err) || alloc_head(dev, err) || fused_open(dev, err))
 		return -1;
 	OPEN(cudaStreamSynchronize(dev->stream));
 	watch_open(dev);
@@ -331,7 +371,7 @@ int cuda_open(struct device **out, struct model *m, const struct arm *arm, const
 	dev->bf16 = arm->value[FACTOR_COMPUTE] == COMPUTE_BF16;
 	dev->wide = dev->bf16 && m->config.residual_in_fp32;
 	dev->graph = xcalloc(limits->slots + 1, sizeof(*dev->graph));
-	if (open_parts(dev, m, err)) {
+	if (open_parts(dev, m, arm, err)) {
 		cuda_close(dev);
 		return -1;
 	}

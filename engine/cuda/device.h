@@ -30,6 +30,10 @@ struct expert_table {
 	bool format[N_FORMATS];           /* formats that occur */
 	bool act;                         /* some expert quantises its input */
 	int out, in, tiles;
+	const char *base;                 /* packed matrices of one shape and format at equal distances; else NULL */
+	int64_t stride;
+	int only, steps;                  /* that format */
+	float *scale;                     /* on the device, [experts] */
 };
 struct expert_tables { struct expert_table up[4], down[4]; };
 
@@ -75,18 +79,35 @@ struct device {
 	size_t ring_at;
 	cudaGraphExec_t *graph;           /* owned [slots + 1]: the decode step of each batch size */
 	struct watch *watch;              /* owned; NULL where NVML is missing */
+	/* Fused decode (fused.c): scratch for STREAM_ROWS rows, and what waits to be done with the next kernel. */
+	bool fused;                       /* sm_90 and compute: bf16 */
+	int multiprocessors, capability;  /* capability: 90 for sm_90 */
+	float *proj, *conv_out, *mix;     /* a Mamba mixer's in_proj, convolution and state output; also q and attention */
+	uint16_t *rows_bf16, *shared_up;      /* bf16 rows [T, padded width] */
+	float *shared_out, *step_weight[2];
+	int32_t *step_expert;
+	int step_parity;
+	bool norm_waits;                  /* norm: a norm whose x nobody has read yet */
+	struct norm_args norm;
+	int norm_rows;
+	struct residual parts;            /* the parts that make up parts_y, where that is not NULL */
+	const void *parts_y;
 	char gpu[256], arch[16], driver[32], runtime[32];
 };
 
 /* ---- errors ---- */
 /* A test's hook: called before every call of the runtime; anything but cudaSuccess is taken as its result. */
 extern cudaError_t (*cuda_hook)(const char *call);
+/* A test's switch: op by op where a step could be fused. */
+extern bool cuda_unfused;
 #define CUDA_CALL(call) (cuda_hook && cuda_hook(#call) ? cuda_hook(NULL) : (call))
 /* After open: one line, everything freed, exit 1. */
 #define TRY(dev, call) cuda_check(dev, CUDA_CALL(call), #call)
 void cuda_check(struct device *dev, cudaError_t e, const char *call);
-/* A kernel launch: counted, checked. */
-#define RUN(dev, launch) ((dev)->counters->n[COUNT_KERNEL_LAUNCHES]++, TRY(dev, launch))
+/* A kernel launch: counted, checked.  RUN first does what waits. */
+#define RUN_NOW(dev, launch) ((dev)->counters->n[COUNT_KERNEL_LAUNCHES]++, TRY(dev, launch))
+#define RUN(dev, launch) (settle(dev), RUN_NOW(dev, launch))
+void settle(struct device *dev);
 /* While opening: err_set and -1. */
 int cuda_failed(cudaError_t e, const char *call, struct err *err);
 #define OPEN(call) do { \
@@ -130,6 +151,15 @@ void cuda_experts(struct device *dev, void *y, const void *x, const int32_t *exp
 /* The activation quantiser that executes `numerics`, and the factor of the accumulator. */
 int act_of(enum numerics n);
 float scale_of(const struct linear *l, enum numerics n);
+
+/* ---- fused.c ---- */
+int fused_open(struct device *dev, struct err *err);
+bool cuda_mixer_step(struct device *dev, void *y, const void *x, const struct layer *layer,
+		     const struct mixer_state *state, struct rule rule, int T);
+/* The norm that follows an addition (y NULL: none): waits for the kernel that reads x if that may be fused. */
+void norm_later(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps);
+/* What y stands for. */
+struct residual residual_of(struct device *dev, void *h, const void *y, int H);
 
 /* ---- graph.c ---- */
 bool cuda_graph_replay(struct device *dev, int rows);

@@ -45,7 +45,7 @@ void cuda_experts(struct device *dev, void *y, const void *x, const int32_t *exp
 {
 	const struct config *c = &dev->model->config;
 	const struct matrix *first = w->experts[0].up_proj.prepared;
-	int which = (rule.fp8 == NUMERICS_W8A8) + 2 * (rule.nvfp4 == NUMERICS_W4A4), entries = T * per_token;
+	int which = (rule.fp8 != NUMERICS_W8A16) + 2 * (rule.nvfp4 == NUMERICS_W4A4), entries = T * per_token;
 	const struct expert_table *up = &first->experts->up[which], *down = &first->experts->down[which];
 	bool direct = up->packed && down->packed && !down->act;
 	struct product p = { .T = entries, .bf16 = dev->bf16, .relu2 = 1 };

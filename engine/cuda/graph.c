@@ -14,6 +14,7 @@ bool cuda_graph_replay(struct device *dev, int rows)
 void cuda_graph_begin(struct device *dev, int rows)
 {
 	BUG_ON(dev->graph[rows]);
+	settle(dev);
 	TRY(dev, cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
 }
 
@@ -22,6 +23,7 @@ void cuda_graph_end(struct device *dev, int rows)
 {
 	cudaGraph_t graph;
 
+	settle(dev);
 	TRY(dev, cudaStreamEndCapture(dev->stream, &graph));
 	TRY(dev, cudaGraphInstantiate(&dev->graph[rows], graph, 0));
 	TRY(dev, cudaGraphDestroy(graph));

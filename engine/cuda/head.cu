@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(THREADS) head_slices(struct head_part *part, c
 	int row = blockIdx.y, first = blockIdx.x * HEAD_SLICE, above = 0;
 	const float *x = logits + (int64_t)row * V;
 	struct head_part *out = part + (int64_t)row * gridDim.x + blockIdx.x;
-	grid_release();
 	grid_wait();
+	grid_release();
 	int asked = given ? given[row] : -1;
 	uint64_t bar = asked >= 0 ? key_of(x[asked], asked) : ~0ull;
 	for (int i = threadIdx.x; i < HEAD_SLICE; i += THREADS) {
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(THREADS) head_merge_rows(struct head_row *out,
 {
 	extern __shared__ uint64_t keys[];
 	int row = blockIdx.x;
-	grid_release();
 	grid_wait();
+	grid_release();
 	part += (int64_t)row * parts;
 	for (int i = threadIdx.x; i < n; i += THREADS)
 		keys[i] = i < parts * TOP_N ? part[i / TOP_N].key[i % TOP_N] : 0;

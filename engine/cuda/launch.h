@@ -13,12 +13,13 @@
 #include <stdint.h>
 #include <cuda_runtime_api.h>
 
-#define NORM_THREADS 256
+#define NORM_THREADS 512      /* of the norms, the router's sums and the streaming products: orders depend on it */
 #define CONV_TOKENS 16        /* tokens of one block of the sequence convolution; at least kernel - 1 */
+#define ROUTE_THREADS 256     /* of one router logit */
 #define TILE_ROWS 16          /* output rows of a packed tile */
 #define TILE_STEP 64          /* columns of a packed step */
 #define SLICES 8              /* warps that share the columns of a product: warp s takes steps s, s + 8, ... */
-#define ATTN_SPLIT 512        /* positions of one partial softmax */
+#define ATTN_SPLIT 128        /* positions of one partial softmax */
 #define ATTN_HEADS 8          /* query heads of one block */
 #define TOP_N 20
 #define HEAD_SLICE 2048       /* logits of one block of the first selection stage */
@@ -40,14 +41,27 @@ struct raw_matrix {
 	int format, act, out, in;
 };
 
-/* The same in tiles for tensor cores: [out / 16][in / 64] steps of 16 x 64 values, padded with zeros.  Lane 4g + q of a
- * warp holds columns 8q .. 8q + 7 of rows g and g + 8 of each half step of 32 columns; see linear.cu. */
+/* The same in tiles for tensor cores: [out / 16][in / 64] records of 16 x 64 values, padded with zeros; see tiles.cuh. */
 struct packed_matrix {
-	const void *weight;
-	const uint32_t *block_scale;  /* NVFP4: 16 words a step */
+	const char *weight;
 	const float *bias;
 	float scale, input_scale;
 	int format, act, out, in, tiles, steps;
+};
+
+/* The residual stream h[T, H] and what is still to be added to it: y, or the parts of a MoE block, or nothing. */
+struct residual {
+	float *h;
+	const float *y;               /* NULL: none */
+	const float *down, *weight;   /* routed experts: [T * k, H] and [T, k]; NULL: none */
+	const float *shared;          /* shared expert [T, H], or NULL */
+	int k, H, bf16, wide;         /* wide: h is not rounded */
+};
+
+struct route_args {
+	const float *logits, *bias;   /* [T, E], [E] */
+	int E, k, n_group, topk_group, norm;
+	float scaling;
 };
 
 /* A run of token rows that one expert serves together. */
@@ -82,9 +96,18 @@ cudaError_t launch_check(int *ptx_version, int *binary_version);
 
 /* norm.cu */
 cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int T, int H, int bf16, cudaStream_t s);
-/* y != NULL: h += y first. */
-cudaError_t launch_rms_norm(float *x, float *h, const float *y, const float *w, int T, int H, float eps, int bf16,
-			    int wide, cudaStream_t s);
+/* x = norm of h after the addition, which is made; operand (or NULL): the same as a product's input, bf16 [T, ld]. */
+struct norm_args {
+	struct residual r;
+	float *x;                     /* or NULL */
+	uint16_t *operand;            /* or NULL */
+	const float *w;
+	int ld, act;
+	float eps, input_scale;
+};
+cudaError_t launch_rms_norm(struct norm_args a, int T, cudaStream_t s);
+/* h += what is pending. */
+cudaError_t launch_residual(struct residual r, int T, cudaStream_t s);
 cudaError_t launch_gated_norm(float *y, const float *z, int ldz, const float *w, int T, int channels, int groups,
 			      float eps, int bf16, cudaStream_t s);
 cudaError_t launch_add(float *a, const float *b, int64_t n, int bf16, cudaStream_t s);
@@ -92,7 +115,7 @@ cudaError_t launch_relu2(float *x, int64_t n, int bf16, cudaStream_t s);
 
 /* linear.cu */
 /* Stored matrix -> packed tiles; both on the device. */
-cudaError_t launch_pack(void *weight, uint32_t *block_scale, struct raw_matrix from, int tiles, int steps, cudaStream_t s);
+cudaError_t launch_pack(char *to, struct raw_matrix from, int tiles, int steps, cudaStream_t s);
 /* Operand rows for a product: row e from x row e / div, quantised as `act` says.  table[expert[e]] gives act and
  * input_scale where table is not NULL.  to: bf16 (ld a multiple of 64, zeros behind `in`) or float. */
 cudaError_t launch_act(void *to, int ld, int to_bf16, const float *x, int ldx, int div, int in, int act, float input_scale,
@@ -110,6 +133,82 @@ cudaError_t launch_codes(uint8_t *to, int ld, const float *x, int ldx, int in, f
 /* y = d (+ bias), rounded: the epilogue of a library product. */
 cudaError_t launch_finish(float *y, int ldy, const float *d, int ldd, const float *bias, int out, int T, int bf16,
 			  cudaStream_t s);
+
+/* stream.cu: products of at most 8 token rows that keep the memory busy across kernels (sm_90 and later) */
+enum { INPUT_ROWS, INPUT_FLOAT, INPUT_NORM, INPUT_GATED };
+enum { OUTPUT_FLOAT, OUTPUT_CONV, OUTPUT_KV, OUTPUT_RELU2 };
+#define STREAM_ROWS 8
+#define STREAM_SEGMENTS 3
+#define STREAM_ENTRIES 256            /* STREAM_ROWS * per_token at most */
+
+/* What the block's input rows are made of, before they are quantised as `act` says:
+ * ROWS   rows as they are, bf16 [T, ld], quantised already      FLOAT  x[T, in]
+ * NORM   rms_norm of the residual stream after the addition that r describes (the addition itself is left to a later
+ *        kernel); block 0 leaves the rows, not quantised, in `leave` if that is not NULL
+ * GATED  the gated group norm of x[T, in] with z[T, ldz] */
+struct stream_input {
+	int kind, T, in, ld, act, groups, ldz, staged;   /* staged: rows are kept in shared memory, with row stride ld */
+	float input_scale, eps;
+	const uint16_t *rows;
+	const float *x, *z, *w;
+	struct residual r;
+	uint16_t *leave;
+	int ld_leave;
+};
+
+/* A convolution step on columns first .. first + channels - 1 of the output; the others are stored. */
+struct stream_conv {
+	float *u, *state;
+	const float *w, *bias;
+	const int32_t *slots;
+	int64_t stride;
+	int first, channels, kernel;
+};
+
+/* Segments 1 and 2 are keys and values: appended to the cache as launch_kv_append does. */
+struct stream_kv {
+	void *k_cache, *v_cache;
+	int64_t k_stride, v_stride;
+	const int32_t *slots, *pos;
+	float k_scale, v_scale;
+	int kind;
+};
+
+/* Routed experts behind the segments: matrices of one shape, `stride` bytes apart.  Up: input rows are the tokens', the
+ * output goes to up[entry] as bf16.  Down: rows are up[entry], the output goes to down[entry]. */
+struct stream_experts {
+	struct route_args route;      /* E = 0: none */
+	int32_t *expert;              /* block 0 leaves the choice and its weights here, or NULL */
+	float *weight;
+	const char *base;
+	int64_t stride;
+	const float *scale;           /* [E] */
+	int tiles, steps, out, is_down, ld_up;
+	uint16_t *up;
+	float *down;
+	struct residual apply;        /* an addition to the residual stream that this kernel makes; h NULL: none */
+};
+
+struct stream_args {
+	struct stream_input input;
+	struct packed_matrix w[STREAM_SEGMENTS];
+	float *y[STREAM_SEGMENTS];
+	int ldy[STREAM_SEGMENTS];
+	int segments, tiles, output, bf16;   /* tiles: of all segments */
+	uint16_t *y_bf16;             /* OUTPUT_RELU2 */
+	int ld_bf16;
+	struct stream_conv conv;
+	struct stream_kv kv;
+	const float *gate;            /* router logits of the input rows; NULL: none */
+	float *logits;
+	int gate_rows;
+	struct stream_experts experts;
+	int ring;                     /* stages of each team */
+};
+/* `blocks`: multiprocessors of the device.  Chooses a.ring. */
+cudaError_t launch_stream(struct stream_args a, int format, int blocks, cudaStream_t s);
+/* Once per device: raises the limit of shared memory. */
+cudaError_t launch_stream_open(void);
 
 /* conv.cu */
 cudaError_t launch_conv_step(float *u, const float *xbc, int ldx, float *state, int64_t stride, const int32_t *slots,
@@ -129,7 +228,8 @@ struct ssm_args {
 	float lo, hi;                 /* clamp of dt */
 	int heads, head_dim, groups, state_size, kind, bf16;
 };
-cudaError_t launch_ssm_step(struct ssm_args a, const int32_t *slots, int rows, cudaStream_t s);
+/* apply: an addition to the residual stream made on the way; h NULL: none. */
+cudaError_t launch_ssm_step(struct ssm_args a, struct residual apply, const int32_t *slots, int rows, cudaStream_t s);
 /* Chunks of Q positions, the first of `first` tokens.  a.state points at the slot.  sums[chunks][heads] and
  * states[chunks][heads][head_dim][state] are scratch. */
 struct scan_args { int T, Q, first, chunks; float *sums, *states; };
@@ -149,13 +249,13 @@ struct attn_args {
 	int heads, kv_heads, head_dim, kind, splits, bf16;
 };
 cudaError_t launch_kv_append(struct attn_args a, int T, cudaStream_t s);
-cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s);
+/* apply: an addition to the residual stream made on the way (bf16 only); h NULL: none. */
+cudaError_t launch_attention(struct attn_args a, struct residual apply, int T, cudaStream_t s);
 cudaError_t launch_attention_merge(struct attn_args a, int T, cudaStream_t s);
 
 /* moe.cu */
 cudaError_t launch_route_logits(float *logits, const float *x, const float *gate, int E, int H, int T, cudaStream_t s);
-cudaError_t launch_route(int32_t *expert, float *weight, const float *logits, const float *bias, int E, int k,
-			 int n_group, int topk_group, int norm, float scaling, int T, cudaStream_t s);
+cudaError_t launch_route(int32_t *expert, float *weight, struct route_args a, int T, cudaStream_t s);
 /* Groups entries by expert into tiles of at most `width` rows; the order inside a tile is free: no result depends on it. */
 cudaError_t launch_group(struct expert_tile *tile, int *n_tiles, int32_t *entry, const int32_t *expert, int E,
 			 int entries, int width, cudaStream_t s);
@@ -191,6 +291,8 @@ cudaError_t launch_copy_rows(void *to, int64_t to_stride, const int32_t *slot_to
 
 #ifdef __CUDACC__
 #include "num.cuh"
+#include "tiles.cuh"
+#include "route.cuh"
 
 /* Element (row, col) of a stored matrix without its outer scale. */
 __device__ inline float raw_value(const struct raw_matrix &w, int64_t row, int col)

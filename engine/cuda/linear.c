@@ -4,7 +4,7 @@
 
 int act_of(enum numerics n)
 {
-	return n == NUMERICS_W8A8 ? ACT_FP8 : n == NUMERICS_W4A4 ? ACT_NVFP4 : ACT_NONE;
+	return n == NUMERICS_W8A8 || n == NUMERICS_W8A8_LT ? ACT_FP8 : n == NUMERICS_W4A4 ? ACT_NVFP4 : ACT_NONE;
 }
 
 float scale_of(const struct linear *l, enum numerics n)
@@ -30,7 +30,7 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 	struct product p = { .y = y, .ldy = ldy, .x = x, .ldx = ldx, .T = T, .bf16 = bf16 };
 	int act = act_of(numerics), packed = m->packed.weight != NULL;
 
-	if (numerics == NUMERICS_W8A8 && m->library) {
+	if (numerics == NUMERICS_W8A8_LT) {
 		library(dev, y, ldy, x, ldx, w, bf16, T);
 		return;
 	}
@@ -44,7 +44,14 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 		struct packed_matrix a = m->packed;
 
 		a.scale = scale_of(w, numerics);
-		RUN(dev, launch_product(p, a, dev->stream));
+		if (dev->fused && T <= STREAM_ROWS)
+			RUN(dev, launch_stream((struct stream_args){
+				.input = { .kind = INPUT_ROWS, .T = T, .in = w->in, .ld = p.ldx, .ld_leave = p.ldx,
+					   .rows = dev->operand },
+				.w = { a }, .y = { y }, .ldy = { ldy }, .segments = 1, .tiles = a.tiles, .bf16 = bf16,
+			}, a.format, dev->multiprocessors, dev->stream));
+		else
+			RUN(dev, launch_product(p, a, dev->stream));
 	} else {
 		struct raw_matrix a = m->raw;
 

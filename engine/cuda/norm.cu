@@ -14,46 +14,59 @@ __global__ void embed_rows(float *h, const int32_t *ids, struct raw_matrix w, in
 }
 
 /* ---- RMSNorm ---- */
-/* x = h * rsqrt(mean(h^2) + eps) * w.  A block owns a row, thread i the columns i, i + 256, ...; the sum of squares
- * is added per thread in ascending order, then in block_sum's order: fixed.  With `add` h += y comes first.
- * wide: h is fp32 and is read rounded to bf16.  h and x may differ from 16-byte alignment. */
-__global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(float *x, float *h, const float *y, const float *w, int H,
-							       float eps, int bf16, int wide)
+/* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, thread i the columns i, i + 512, ...;
+ * squares are added per thread in ascending order, then by norm_sum: fixed.  No alignment needed. */
+__global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(struct norm_args a)
 {
 	extern __shared__ float row[];
-	float *hr = h + (int64_t)blockIdx.x * H, *xr = x + (int64_t)blockIdx.x * H, sum = 0;
+	int t = blockIdx.x, H = a.r.H;
+	float sum = 0;
 	grid_wait();
 	grid_release();
 	for (int c = threadIdx.x; c < H; c += NORM_THREADS) {
-		float v = hr[c];
-		if (y) {
-			v = rounded(v + y[(int64_t)blockIdx.x * H + c], bf16 && !wide);
-			hr[c] = v;
-		}
-		row[c] = wide ? rounded(v, bf16) : v;
+		float v = residual_value(a.r, t, c);
+		if (a.r.y || a.r.down)
+			a.r.h[(int64_t)t * H + c] = v;
+		row[c] = a.r.wide ? rounded(v, a.r.bf16) : v;
 		sum += row[c] * row[c];
 	}
-	float r = 1.0f / sqrtf(block_sum(sum) / H + eps);
-	for (int c = threadIdx.x; c < H; c += NORM_THREADS)
-		xr[c] = rounded(row[c] * r * w[c], bf16);
+	float scale = 1.0f / sqrtf(norm_sum<0>(sum) / H + a.eps);
+	for (int c0 = 0; c0 < (a.operand ? a.ld : H); c0 += NORM_THREADS) {
+		int c = c0 + threadIdx.x;
+		float v = c < H ? rounded(row[c] * scale * a.w[c], a.r.bf16) : 0.0f;
+		if (a.x && c < H)
+			a.x[(int64_t)t * H + c] = v;
+		if (a.operand) {
+			v = act_value(v, a.act, a.input_scale);
+			if (c < a.ld)
+				a.operand[(int64_t)t * a.ld + c] = bf16_bits(v);
+		}
+	}
 }
 
-/* y = rms_norm(y * silu(z)) * w over each group of channels.  A block owns one group of one row; sums as above. */
-__global__ void __launch_bounds__(NORM_THREADS) gated_norm_groups(float *y, const float *z, int ldz, const float *w,
-								   int channels, int size, float eps, int bf16)
+/* y = rms_norm(y * silu(z)) * w over each group of channels.  A warp owns one group of a row, lane i the channels i,
+ * i + 32, ... in ascending order, then warp_sum: fixed. */
+__global__ void __launch_bounds__(256) gated_norm_groups(float *y, const float *z, int ldz, const float *w, int channels,
+							  int groups, float eps, int bf16)
 {
-	extern __shared__ float q[];
-	float *yr = y + (int64_t)blockIdx.y * channels + blockIdx.x * size, sum = 0;
-	const float *zr = z + (int64_t)blockIdx.y * ldz + blockIdx.x * size;
+	int g = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP, size = channels / groups, t = blockIdx.y;
 	grid_wait();
 	grid_release();
-	for (int c = threadIdx.x; c < size; c += NORM_THREADS) {
-		q[c] = yr[c] * silu(zr[c]);
-		sum += q[c] * q[c];
-	}
-	float r = 1.0f / sqrtf(block_sum(sum) / size + eps);
-	for (int c = threadIdx.x; c < size; c += NORM_THREADS)
-		yr[c] = rounded(q[c] * r * w[blockIdx.x * size + c], bf16);
+	if (g >= groups)
+		return;
+	float *yr = y + (int64_t)t * channels + g * size;
+	const float *zr = z + (int64_t)t * ldz + g * size;
+	float r = gated_scale(yr, zr, size, eps);
+	for (int c = lane; c < size; c += WARP)
+		yr[c] = rounded(yr[c] * silu(zr[c]) * r * w[g * size + c], bf16);
+}
+
+/* h += what is pending.  A thread owns one element. */
+__global__ void residual_elements(struct residual r, int T)
+{
+	grid_wait();
+	grid_release();
+	residual_apply(r, T, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
 }
 
 /* ---- elementwise ---- */
@@ -85,18 +98,20 @@ cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int 
 	return launch(embed_rows, dim3((H + 255) / 256, T), 256, 0, s, h, ids, w, H, bf16);
 }
 
-cudaError_t launch_rms_norm(float *x, float *h, const float *y, const float *w, int T, int H, float eps, int bf16,
-			    int wide, cudaStream_t s)
+cudaError_t launch_rms_norm(struct norm_args a, int T, cudaStream_t s)
 {
-	return launch(rms_norm_rows, T, NORM_THREADS, H * sizeof(float), s, x, h, y, w, H, eps, bf16, wide);
+	return launch(rms_norm_rows, T, NORM_THREADS, a.r.H * sizeof(float), s, a);
+}
+
+cudaError_t launch_residual(struct residual r, int T, cudaStream_t s)
+{
+	return launch(residual_elements, (unsigned)((T * r.H + 255) / 256), 256, 0, s, r, T);
 }
 
 cudaError_t launch_gated_norm(float *y, const float *z, int ldz, const float *w, int T, int channels, int groups,
 			      float eps, int bf16, cudaStream_t s)
 {
-	int size = channels / groups;
-	return launch(gated_norm_groups, dim3(groups, T), NORM_THREADS, size * sizeof(float), s, y, z, ldz, w, channels,
-		      size, eps, bf16);
+	return launch(gated_norm_groups, dim3((groups + 7) / 8, T), 256, 0, s, y, z, ldz, w, channels, groups, eps, bf16);
 }
 
 cudaError_t launch_add(float *a, const float *b, int64_t n, int bf16, cudaStream_t s)

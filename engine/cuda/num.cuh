@@ -122,17 +122,22 @@ __device__ inline float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(FULL, x, i));
 	return x;
 }
-/* Sum over the block, the same in every thread; warps are added in order.  blockDim is a multiple of 32. */
-__device__ inline float block_sum(float x)
+/* A barrier of NORM_THREADS threads; a block that has more uses a number other than 0 for those that take part. */
+template <int BARRIER> __device__ inline void norm_barrier(void)
 {
-	__shared__ float part[WARP];
+	asm volatile("bar.sync %0, %1;" :: "n"(BARRIER), "n"(NORM_THREADS) : "memory");
+}
+/* Sum over NORM_THREADS threads, the same in each; warps are added in order. */
+template <int BARRIER> __device__ inline float norm_sum(float x)
+{
+	__shared__ float part[NORM_THREADS / WARP];
 	x = warp_sum(x);
-	__syncthreads();
+	norm_barrier<BARRIER>();
 	if (threadIdx.x % WARP == 0)
 		part[threadIdx.x / WARP] = x;
-	__syncthreads();
+	norm_barrier<BARRIER>();
 	float sum = part[0];
-	for (int i = 1; i < (int)blockDim.x / WARP; i++)
+	for (int i = 1; i < NORM_THREADS / WARP; i++)
 		sum += part[i];
 	return sum;
 }

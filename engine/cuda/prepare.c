@@ -130,10 +130,10 @@ static bool has_tiles(const struct linear *l)
 	return l->format == WEIGHT_BF16 || l->format == WEIGHT_FP8 || l->format == WEIGHT_NVFP4;
 }
 
-/* Bytes of a step of 16 x 64 values. */
-static size_t step_bytes(enum weight_format f)
+/* Bytes of a record of 16 x 64 values (tiles.cuh). */
+static size_t record_bytes(enum weight_format f)
 {
-	return f == WEIGHT_BF16 ? 2048 : f == WEIGHT_FP8 ? 1024 : 512;
+	return f == WEIGHT_BF16 ? 2048 : f == WEIGHT_FP8 ? 1024 : 576;
 }
 
 /* Takes bytes of the arena; NULL while measuring. */
@@ -181,8 +181,7 @@ static int keep_packed(struct pass *p, struct matrix *m, const struct linear *l)
 	struct err *err = p->err;
 	int tiles = (l->out + TILE_ROWS - 1) / TILE_ROWS, steps = (l->in + TILE_STEP - 1) / TILE_STEP;
 	size_t n = (size_t)tiles * steps, scales = align(weight_bytes(l));
-	void *weight = take(p, n * step_bytes(l->format));
-	uint32_t *scale = l->format == WEIGHT_NVFP4 ? take(p, n * 64) : NULL;
+	char *weight = take(p, n * record_bytes(l->format));
 
 	if (p->measure) {
 		if (scales + scale_bytes(l) > p->staging_size)
@@ -194,9 +193,9 @@ static int keep_packed(struct pass *p, struct matrix *m, const struct linear *l)
 		return -1;
 	from.weight = p->staging;
 	from.block_scale = (uint8_t *)p->staging + scales;
-	OPEN(launch_pack(weight, scale, from, tiles, steps, p->dev->stream));
+	OPEN(launch_pack(weight, from, tiles, steps, p->dev->stream));
 	m->packed = (struct packed_matrix){
-		.weight = weight, .block_scale = scale, .bias = from.bias, .scale = l->scale,
+		.weight = weight, .bias = from.bias, .scale = l->scale,
 		.input_scale = l->input_scale, .format = from.format, .act = ACT_NONE, .out = l->out, .in = l->in,
 		.tiles = tiles, .steps = steps,
 	};
@@ -267,6 +266,31 @@ static const struct linear *projection(const struct moe *w, int e, bool down)
 	return down ? &w->experts[e].down_proj : &w->experts[e].up_proj;
 }
 
+/* Packed matrices of one shape and format at equal distances can be addressed without a table. */
+static void find_stride(struct expert_table *t, const struct packed_matrix *m, int n)
+{
+	t->stride = n > 1 && m[0].weight && m[1].weight ? m[1].weight - m[0].weight : 0;
+	t->base = m[0].weight;
+	t->only = m[0].format;
+	t->steps = m[0].steps;
+	for (int e = 0; e < n && t->base; e++)
+		if (!m[e].weight || m[e].weight != m[0].weight + e * t->stride || m[e].format != m[0].format ||
+		    m[e].out != m[0].out || m[e].in != m[0].in || m[e].bias)
+			t->base = NULL;
+}
+
+static int keep_scales(struct device *dev, struct expert_table *t, const struct packed_matrix *m, int n, struct err *err)
+{
+	float *scale = xcalloc(n, sizeof(*scale));
+	int failed;
+
+	for (int e = 0; e < n; e++)
+		scale[e] = m[e].scale;
+	failed = to_device(dev, &t->scale, scale, n * sizeof(*scale), err);
+	free(scale);
+	return failed;
+}
+
 static int fill_table(struct device *dev, struct expert_table *t, const struct moe *w, bool down, struct rule rule,
 		      struct err *err)
 {
@@ -295,10 +319,13 @@ static int fill_table(struct device *dev, struct expert_table *t, const struct m
 			mixed = true;
 	t->out = packed[0].weight ? packed[0].out : raw[0].out;
 	t->in = packed[0].weight ? packed[0].in : raw[0].in;
+	find_stride(t, packed, n);
 	failed = mixed ? err_set(err, ERR_CANNOT_RUN, "%s: backend cuda does not mix F16 or F32 experts with others in one layer",
 				 projection(w, 0, down)->name) :
 		 tiles ? to_device(dev, &t->packed, packed, n * sizeof(*packed), err) :
 			 to_device(dev, &t->raw, raw, n * sizeof(*raw), err);
+	if (!failed && t->base)
+		failed = keep_scales(dev, t, packed, n, err);
 	free(packed);
 	free(raw);
 	return failed;

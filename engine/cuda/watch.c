@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -148,20 +149,34 @@ static json_t *busy(const struct watch *w)
 			 w->sm_clock[w->n - 1], "window", "decode");
 }
 
+static void cell(struct report_cell **cells, int *n, const char *name, const char *value)
+{
+	*cells = xrealloc(*cells, *n + 1, sizeof(**cells));
+	(*cells)[(*n)++] = (struct report_cell){ xstrdup(name), xstrdup(value) };
+}
+
+/* The library's algorithms, one cell for each shape. */
+static void describe_plans(const struct device *dev, struct report *r)
+{
+	const char *text;
+
+	for (int i = 0; dev->blas && (text = blas_plan_text(dev->blas, i)); i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "cublaslt_plan_%d", i);
+		cell(&r->engine.features, &r->engine.n_features, name, text);
+	}
+}
+
 void cuda_describe(struct device *dev, struct report *r)
 {
+	describe_plans(dev, r);
 	r->host.gpu = xstrdup(dev->gpu);
 	r->host.arch = xstrdup(dev->arch);
 	r->host.driver = xstrdup(dev->driver);
 	r->host.cuda = xstrdup(dev->runtime);
 	r->busy = busy(dev->watch);
 	r->peak_device_bytes = (int64_t)dev->peak_bytes;
-}
-
-static void cell(struct report_cell **cells, int *n, const char *name, const char *value)
-{
-	*cells = xrealloc(*cells, *n + 1, sizeof(**cells));
-	(*cells)[(*n)++] = (struct report_cell){ xstrdup(name), xstrdup(value) };
 }
 
 /* Is the library there?  Asked without opening a device. */

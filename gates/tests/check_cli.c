@@ -91,7 +91,7 @@ static const struct {
 	{{"run", "--timeout", "soon", "a.yaml"}, "assay run: --timeout soon: expected seconds, more than 0"},
 	{{"run", "--timeout", "0", "a.yaml"}, "assay run: --timeout 0: expected seconds, more than 0"},
 	{{"run", "--timeout", "inf", "a.yaml"}, "assay run: --timeout inf: expected seconds, more than 0"},
-	{{"run", "--set", "mamba.proj=w9", "a.yaml"}, "assay: --set mamba.proj=w9: mamba.proj: expected w8a8, w8a16 or native"},
+	{{"run", "--set", "mamba.proj=w9", "a.yaml"}, "assay: --set mamba.proj=w9: mamba.proj: expected w8a8, w8a8-lt, w8a16 or native"},
 	{{"run", "--set", "kernel", "a.yaml"}, "assay: --set kernel: "},
 	{{"run", "recipes/token-gate.yaml", "--leg", "stepp"}, "assay: --leg stepp: recipes/token-gate.yaml has no such leg; did you mean `step`?"},
 	{{"run", "recipes/token-gate.yaml", "--engine", "/no/such/engine"}, "assay: /no/such/engine: No such file or directory\n"},

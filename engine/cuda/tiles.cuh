@@ -1,0 +1,215 @@
+/* Packed weights and the tensor-core product that linear.cu and stream.cu share; launch.h brings it in.
+ *
+ * A step is 16 rows x 64 columns in one contiguous record.  Lane 4g + q of a warp owns columns 8q .. 8q + 7 of rows g and
+ * g + 8 in each half of 32 columns.  e4m3, and e2m1 times its block scale, are exact in bf16, so every format and every
+ * quantised activation ends in mma m16n8k16 with bf16 operands and fp32 sums: weights are the 16-row side, tokens the
+ * 8-column side.  One 16-byte load of a token row feeds two mma. */
+#ifndef ASSAY_ENGINE_CUDA_TILES_CUH
+#define ASSAY_ENGINE_CUDA_TILES_CUH
+
+/* Bytes of a record: NVFP4 has its 64 block scales behind the codes. */
+template <int F> struct record;
+template <> struct record<FORMAT_BF16> { enum { BYTES = 2048, LOADS = 4 }; };
+template <> struct record<FORMAT_FP8> { enum { BYTES = 1024, LOADS = 2 }; };
+template <> struct record<FORMAT_NVFP4> { enum { BYTES = 576, LOADS = 1 }; };
+
+__device__ inline uint32_t mul_pair(uint32_t a, uint32_t b)
+{
+	uint32_t d;
+	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
+	return d;
+}
+
+/* ---- unpacking: 8 weights of one row into 4 pairs, even column in the low half ---- */
+/* Bytes of a word: codes 0, 2, 1, 3.  As bf16 bits a code is 2^-120 of its value. */
+__device__ inline void unpack_fp8(uint32_t out[2], uint32_t w)
+{
+	uint32_t low = (w << 8 & 0x80008000u) | (w << 4 & 0x07f007f0u);
+	uint32_t high = (w & 0x80008000u) | (w >> 4 & 0x07f007f0u);
+	out[0] = mul_pair(low, 0x7b807b80u);
+	out[1] = mul_pair(high, 0x7b807b80u);
+}
+
+/* Each half word holds one code of each pair: sign and three magnitude bits at 15 8-6, 12 5-3, 9 2-0, and 14 13 11-10;
+ * so three pairs need one shift and one mask.  As bf16 bits a code is 2^-126 of its value; scale holds s * 2^110, so the
+ * pairs hold value * s * 2^-16 and NVFP4_RESCALE takes the power back after the sum. */
+#define NVFP4_RESCALE 65536.0f
+__device__ inline void unpack_nvfp4(uint32_t out[4], uint32_t w, uint32_t scale)
+{
+	out[0] = mul_pair(w & 0x81c081c0u, scale);
+	out[1] = mul_pair(w << 3 & 0x81c081c0u, scale);
+	out[2] = mul_pair(w << 6 & 0x81c081c0u, scale);
+	out[3] = mul_pair((w << 1 & 0x80008000u) | (w >> 5 & 0x01000100u) | (w >> 4 & 0x00c000c0u), scale);
+}
+__device__ inline uint32_t nvfp4_half(const uint32_t code[4])
+{
+	return (code[0] & 8) << 12 | (code[0] & 7) << 6 | (code[1] & 8) << 9 | (code[1] & 7) << 3 | (code[2] & 8) << 6 |
+	       (code[2] & 7) | (code[3] & 8) << 11 | (code[3] & 4) << 11 | (code[3] & 3) << 10;
+}
+/* A block scale is stored with five exponent bits and no subnormals, so that code * 16 + 0x7200 is s * 2^110 as bf16 bits;
+ * a block whose scale is 0 has its weights zeroed instead. */
+__device__ inline uint32_t scale_code(uint32_t e4m3)
+{
+	uint32_t e = e4m3 >> 3 & 15, m = e4m3 & 7;
+	if (e)
+		return (e + 2) << 3 | m;
+	return m >= 4 ? 2u << 3 | (m - 4) * 2 : m >= 2 ? 1u << 3 | (m - 2) * 4 : 0;
+}
+/* The scales of rows g and g + 8 in half U of a step, each twice. */
+template <int U>
+__device__ inline void unpack_scales(uint32_t out[2], uint32_t word)
+{
+	uint32_t both = __byte_perm(word, 0, 0x4040 | (2 * U + 1) << 8 | 2 * U) * 16 + 0x72007200u;
+	out[0] = __byte_perm(both, 0, 0x1010);
+	out[1] = __byte_perm(both, 0, 0x3232);
+}
+
+/* ---- one record: what a lane holds of it ---- */
+template <int F> struct step {
+	uint4 w[record<F>::LOADS];
+	uint32_t scale;
+
+	__device__ void load(const char *at, int lane)        /* global memory */
+	{
+#pragma unroll
+		for (int j = 0; j < record<F>::LOADS; j++)
+			w[j] = __ldg((const uint4 *)at + j * WARP + lane);
+		if (F == FORMAT_NVFP4)
+			scale = __ldg((const uint32_t *)(at + 512) + (lane / 4 * 2 + lane % 4 / 2));
+	}
+	__device__ void load_shared(uint32_t at, int lane)    /* shared memory */
+	{
+#pragma unroll
+		for (int j = 0; j < record<F>::LOADS; j++)
+			asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+				     : "=r"(w[j].x), "=r"(w[j].y), "=r"(w[j].z), "=r"(w[j].w)
+				     : "r"(at + (j * WARP + lane) * 16));
+		if (F == FORMAT_NVFP4)
+			asm volatile("ld.shared.u32 %0, [%1];" : "=r"(scale)
+				     : "r"(at + 512 + (lane / 4 * 2 + lane % 4 / 2) * 4));
+	}
+	/* Rows g (a) and g + 8 (b) of half U as pairs. */
+	template <int U> __device__ void unpack(uint32_t a[4], uint32_t b[4]) const
+	{
+		if constexpr (F == FORMAT_BF16) {
+			a[0] = w[2 * U].x, a[1] = w[2 * U].y, a[2] = w[2 * U].z, a[3] = w[2 * U].w;
+			b[0] = w[2 * U + 1].x, b[1] = w[2 * U + 1].y, b[2] = w[2 * U + 1].z, b[3] = w[2 * U + 1].w;
+		} else if constexpr (F == FORMAT_FP8) {
+			unpack_fp8(a, w[U].x);
+			unpack_fp8(a + 2, w[U].y);
+			unpack_fp8(b, w[U].z);
+			unpack_fp8(b + 2, w[U].w);
+		} else {
+			uint32_t s[2];
+			unpack_scales<U>(s, scale);
+			unpack_nvfp4(a, U ? w[0].z : w[0].x, s[0]);
+			unpack_nvfp4(b, U ? w[0].w : w[0].y, s[1]);
+		}
+	}
+};
+
+__device__ inline void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+		     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* Half U of a record against 8 NT token rows; xr[n]: this lane's columns of token row 8n + g (NULL: zeros). */
+template <int U, int F, int MT, int NT>
+__device__ inline void half_step(float acc[MT][NT][4], const struct step<F> w[MT], const uint16_t *const xr[NT], int col)
+{
+	uint4 x[NT];
+#pragma unroll
+	for (int n = 0; n < NT; n++)
+		x[n] = xr[n] ? *(const uint4 *)(xr[n] + col + U * 32) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+	for (int m = 0; m < MT; m++) {
+		uint32_t a[4], b[4];
+		w[m].template unpack<U>(a, b);
+#pragma unroll
+		for (int n = 0; n < NT; n++) {
+			mma(acc[m][n], a[0], b[0], a[1], b[1], x[n].x, x[n].y);
+			mma(acc[m][n], a[2], b[2], a[3], b[3], x[n].z, x[n].w);
+		}
+	}
+}
+
+/* ---- activations before a product ---- */
+/* Value c of a row as the product sees it; sixteen neighbouring lanes hold an NVFP4 block. */
+__device__ inline float act_value(float v, int act, float input_scale)
+{
+	if (act == ACT_FP8)
+		return e4m3_rounded(v * (1.0f / input_scale));
+	if (act == ACT_NVFP4) {
+		float g = 1.0f / input_scale, top = fabsf(v);
+		for (int i = 8; i; i /= 2)
+			top = fmaxf(top, __shfl_xor_sync(FULL, top, i));
+		float sf = e4m3_rounded(g * (top * (1.0f / 6.0f)));
+		float r = sf != 0.0f ? 1.0f / (sf * (1.0f / g)) : 0.0f;
+		return e2m1_rounded(v * r) * sf;
+	}
+	return v;
+}
+
+/* 1 / rms of y * silu(z) over a group of channels, by a warp; see norm.cu. */
+__device__ inline float gated_scale(const float *y, const float *z, int size, float eps)
+{
+	float sum = 0;
+	for (int c = threadIdx.x % WARP; c < size; c += WARP) {
+		float q = y[c] * silu(z[c]);
+		sum += q * q;
+	}
+	return 1.0f / sqrtf(warp_sum(sum) / size + eps);
+}
+
+/* ---- a convolution step of one channel (docs/model.md, 3.3 step 2) ---- */
+/* Column t of a channel: a token of x, or (t < 0) the carried window, whose newest column is -1. */
+__device__ inline float conv_column(const float *x, int ldx, const float *window, int channels, int kernel, int t)
+{
+	return t >= 0 ? x[(int64_t)t * ldx] : window[(int64_t)(kernel - 1 + t) * channels];
+}
+/* silu(bias + sum_j w[j] * column(t - (K-1) + j)), oldest first. */
+__device__ inline float conv_at(const float *x, int ldx, const float *window, const float *w, float bias, int channels,
+				int kernel, int t)
+{
+	float sum = bias;
+	for (int j = 0; j < kernel; j++)
+		sum = fmaf(w[j], conv_column(x, ldx, window, channels, kernel, t - (kernel - 1) + j), sum);
+	return silu(sum);
+}
+/* The window after T tokens: its last K-1 columns.  Row j comes from a row at or above it: ascending order is safe. */
+__device__ inline void conv_shift(float *window, const float *x, int ldx, int channels, int kernel, int T)
+{
+	for (int j = 0; j < kernel - 1; j++)
+		window[(int64_t)j * channels] = conv_column(x, ldx, window, channels, kernel, T - (kernel - 1) + j);
+}
+
+/* ---- the residual stream ---- */
+/* Element c of token t of what is still to be added to h: a mixer's output, or the parts of a MoE block: the weighted sum
+ * of its routed experts, slots in order, and the shared expert (docs/model.md, 3.6 steps 9 and 11). */
+__device__ inline float pending_value(const struct residual &r, int t, int c)
+{
+	if (!r.down)
+		return r.y[(int64_t)t * r.H + c];
+	float sum = 0;
+	for (int i = 0; i < r.k; i++)
+		sum = fmaf(r.weight[t * r.k + i], r.down[((int64_t)t * r.k + i) * r.H + c], sum);
+	sum = rounded(sum, r.bf16);
+	return r.shared ? rounded(sum + r.shared[(int64_t)t * r.H + c], r.bf16) : sum;
+}
+/* h after the addition. */
+__device__ inline float residual_value(const struct residual &r, int t, int c)
+{
+	float h = r.h[(int64_t)t * r.H + c];
+	return r.y || r.down ? rounded(h + pending_value(r, t, c), r.bf16 && !r.wide) : h;
+}
+/* Makes the addition; thread `first` of `threads`.  No other kernel that reads r may still run. */
+__device__ inline void residual_apply(const struct residual &r, int T, int first, int threads)
+{
+	if (r.y || r.down)
+		for (int i = first; i < T * r.H; i += threads)
+			r.h[i] = residual_value(r, i / r.H, i % r.H);
+}
+
+#endif
