@@ -39,12 +39,14 @@ void show_separable(struct term *t, const json_t *design);
 struct flip_group {
 	const json_t *flip;          /* the first of them */
 	bool free;                   /* it is the first fork of a free row, not only a flip under teacher forcing */
-	const char *legs[32]; int n_legs;
+	const char **legs; int n_legs;       /* owned; the names are the document's */
 	double margin;               /* the largest of the legs' own; NaN: not measured */
 	const char *adjudication;    /* the worst */
+	int order;
 };
-/* Free forks first; of these what is worse than a near tie, then by prompt and step.  The caller frees. */
+/* Free forks first; of these what is worse than a near tie, then by prompt and step. */
 struct flip_group *show_group_flips(const json_t *legs, int *n);
+void show_free_groups(struct flip_group *groups, int n);
 /* Appends rows to a table of SHOW_FLIP_COLUMNS: `of` names what they are in the head (NULL: no head). */
 #define SHOW_FLIP_COLUMNS 8
 void show_flip_rows(struct table *table, const char *of, const struct flip_group *groups, int n, int n_legs);

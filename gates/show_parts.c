@@ -46,77 +46,113 @@ static int severity(const char *adjudication)
 	return 0;
 }
 
-static bool same_flip(const json_t *a, const json_t *b)
+/* A flip of one leg in one mode, with what it is sorted by. */
+struct one_flip { const json_t *flip; const char *leg, *prompt; json_int_t step, got, exp; int order; };
+
+static int same_place_order(const struct one_flip *a, const struct one_flip *b)
 {
-	return json_equal(json_object_get(a, "prompt"), json_object_get(b, "prompt"))
-	       && json_equal(json_object_get(a, "step"), json_object_get(b, "step"))
-	       && json_equal(show_get(a, "got", "id"), show_get(b, "got", "id"))
-	       && json_equal(show_get(a, "exp", "id"), show_get(b, "exp", "id"));
+	/* Prompts are numbered, so p2 stands before p10. */
+	int d = strverscmp(a->prompt, b->prompt);
+
+	if (!d)
+		d = (a->step > b->step) - (a->step < b->step);
+	if (!d)
+		d = (a->got > b->got) - (a->got < b->got);
+	if (!d)
+		d = (a->exp > b->exp) - (a->exp < b->exp);
+	return d;
 }
 
-static void add_leg(struct flip_group *g, const char *leg)
+static int one_order(const void *va, const void *vb)
 {
-	for (int i = 0; i < g->n_legs; i++)
-		if (strcmp(g->legs[i], leg) == 0)
-			return;
-	if (g->n_legs < (int)(sizeof(g->legs) / sizeof(g->legs[0])))
-		g->legs[g->n_legs++] = leg;
+	const struct one_flip *a = va, *b = vb;
+	int d = same_place_order(a, b);
+
+	return d ? d : a->order - b->order;
 }
 
-static void add_flip(struct flip_group **groups, int *n, const char *leg, const json_t *flip)
+static struct one_flip *collect_flips(const json_t *legs, int *n)
 {
-	const json_t *margin = show_get(flip, "subject_margin");
-	const char *adjudication = show_string(json_object_get(flip, "adjudication"));
-	int i = 0;
+	struct one_flip *all = NULL;
+	size_t room = 0, i;
+	const char *name;
+	const json_t *leg, *flip;
 
-	while (i < *n && !same_flip((*groups)[i].flip, flip))
-		i++;
-	if (i == *n) {
-		*groups = xrealloc(*groups, (size_t)*n + 1, sizeof(**groups));
-		(*groups)[(*n)++] = (struct flip_group){.flip = flip, .margin = NAN, .adjudication = adjudication};
+	*n = 0;
+	json_object_foreach((json_t *)legs, name, leg) {
+		json_array_foreach(json_object_get(leg, "flips"), i, flip) {
+			if ((size_t)*n == room) {
+				room = 2 * room + 64;
+				all = xrealloc(all, room, sizeof(*all));
+			}
+			all[*n] = (struct one_flip){.flip = flip, .leg = name, .order = *n,
+				.prompt = show_string(json_object_get(flip, "prompt")),
+				.step = json_integer_value(json_object_get(flip, "step")),
+				.got = json_integer_value(show_get(flip, "got", "id")),
+				.exp = json_integer_value(show_get(flip, "exp", "id"))};
+			++*n;
+		}
 	}
-	struct flip_group *g = &(*groups)[i];
+	if (*n)
+		qsort(all, (size_t)*n, sizeof(*all), one_order);
+	return all;
+}
 
-	add_leg(g, leg);
-	g->free |= strcmp(show_string(json_object_get(flip, "mode")), "free") == 0;
+static void add_flip(struct flip_group *g, const struct one_flip *one)
+{
+	const json_t *margin = show_get(one->flip, "subject_margin");
+	const char *adjudication = show_string(json_object_get(one->flip, "adjudication"));
+
+	/* A leg's flips follow each other: free, then forced. */
+	if (g->n_legs == 0 || g->legs[g->n_legs - 1] != one->leg) {
+		g->legs = xrealloc(g->legs, (size_t)g->n_legs + 1, sizeof(*g->legs));
+		g->legs[g->n_legs++] = one->leg;
+	}
+	g->free |= strcmp(show_string(json_object_get(one->flip, "mode")), "free") == 0;
 	if (json_is_number(margin))
 		g->margin = fmax(g->margin, json_number_value(margin));
 	if (severity(adjudication) > severity(g->adjudication))
 		g->adjudication = adjudication;
 }
 
-static int flip_order(const void *va, const void *vb)
+/* Groups are made in the order of their places, so a stable order keeps it. */
+static int group_order(const void *va, const void *vb)
 {
 	const struct flip_group *a = va, *b = vb;
-	int worse_a = severity(a->adjudication), worse_b = severity(b->adjudication), d;
+	int worse_a = severity(a->adjudication), worse_b = severity(b->adjudication);
 
 	if (a->free != b->free)
 		return b->free - a->free;
 	if (worse_a != worse_b && (worse_a > 1 || worse_b > 1))
 		return worse_b - worse_a;
-	/* Prompts are numbered, so p2 stands before p10. */
-	d = strverscmp(show_string(json_object_get(a->flip, "prompt")), show_string(json_object_get(b->flip, "prompt")));
-	if (d)
-		return d;
-	return (int)(json_integer_value(json_object_get(a->flip, "step")) - json_integer_value(json_object_get(b->flip, "step")));
+	return a->order - b->order;
 }
 
 struct flip_group *show_group_flips(const json_t *legs, int *n)
 {
-	struct flip_group *groups = NULL;
-	const char *name;
-	const json_t *leg, *flip;
-	size_t i;
+	int n_all;
+	struct one_flip *all = collect_flips(legs, &n_all);
+	struct flip_group *groups = xcalloc((size_t)n_all + 1, sizeof(*groups));
 
 	*n = 0;
-	json_object_foreach((json_t *)legs, name, leg) {
-		json_array_foreach(json_object_get(leg, "flips"), i, flip) {
-			add_flip(&groups, n, name, flip);
+	for (int i = 0; i < n_all; i++) {
+		if (i == 0 || same_place_order(&all[i - 1], &all[i]) != 0) {
+			groups[*n] = (struct flip_group){.flip = all[i].flip, .margin = NAN, .order = *n,
+				.adjudication = show_string(json_object_get(all[i].flip, "adjudication"))};
+			++*n;
 		}
+		add_flip(&groups[*n - 1], &all[i]);
 	}
-	if (*n)
-		qsort(groups, (size_t)*n, sizeof(*groups), flip_order);
+	qsort(groups, (size_t)*n, sizeof(*groups), group_order);
+	free(all);
 	return groups;
+}
+
+void show_free_groups(struct flip_group *groups, int n)
+{
+	for (int i = 0; i < n; i++)
+		free(groups[i].legs);
+	free(groups);
 }
 
 /* " the" 257 */

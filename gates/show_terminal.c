@@ -7,6 +7,7 @@
 #include "show.h"
 
 #define FLIPS_AT_LEAST 3
+#define FLIPS_BELOW 400          /* of those that are not on the first screen */
 
 struct shown {
 	struct term *t;
@@ -403,11 +404,15 @@ static void show_flips(const struct shown *s)
 	if (s->o->run_dir)
 		term_say(s->t, TINT_DIM, 2, "run directory: %s%s", s->o->run_dir, first < n + heads ? " (more flips below)" : "");
 	if (first < n + heads) {
+		int last = first + FLIPS_BELOW < n + heads ? first + FLIPS_BELOW : n + heads;
+
 		term_blank(s->t);
-		table_print(&table, s->t, first, n + heads, "");
+		table_print(&table, s->t, first, last, "");
+		if (last < n + heads)
+			term_say(s->t, TINT_DIM, 2, "and %d more in verdict.json", n + heads - last);
 	}
 	table_release(&table);
-	free(groups);
+	show_free_groups(groups, n);
 }
 
 void show_verdict(struct term *t, const json_t *verdict, const struct show_options *o)

@@ -2,6 +2,7 @@
  * gates/tests/show/<case>/: verdict.json, maybe recipe.yaml, and the text expected of it. */
 #include <check.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,6 +253,39 @@ START_TEST(without_utf8_everything_is_ascii)
 }
 END_TEST
 
+/* With 900 flips the answer still ends on line 40; the others follow, as many as a person may read. */
+START_TEST(the_first_forty_lines_are_the_answer)
+{
+	json_t *verdict = json_load_file(SHOW "hostile-text/verdict.json", 0, NULL), *flips, *flip;
+	char *path = path_join(dir, "verdict.json"), *recipe = path_join(dir, "recipe.yaml"), *line;
+	struct err err = {0};
+	int lines = 1;
+
+	flips = json_object_get(json_object_get(json_object_get(verdict, "legs"), "step"), "flips");
+	flip = json_array_get(flips, 0);
+	ck_assert_ptr_nonnull(flip);
+	for (int i = 0; i < 900; i++) {
+		json_t *copy = json_deep_copy(flip);
+
+		json_object_set_new(copy, "step", json_integer(100 + i));
+		json_array_append_new(flips, copy);
+	}
+	ck_assert_int_eq(json_dump_file(verdict, path, JSON_COMPACT), 0);
+	ck_assert_int_eq(file_write(recipe, "", 0, &err), 0);
+	ck_assert_int_eq(assay("show", dir), 0);
+	line = strstr(out, "run directory: ");
+	ck_assert_ptr_nonnull(line);
+	for (const char *c = out; c < line; c++)
+		lines += *c == '\n';
+	ck_assert_int_eq(lines, 40);
+	ck_assert_ptr_nonnull(strstr(line, "(more flips below)"));
+	ck_assert_ptr_nonnull(strstr(line, " more in verdict.json\n"));
+	json_decref(verdict);
+	free(path);
+	free(recipe);
+}
+END_TEST
+
 /* The worked example: three legs, two of which share the suspect. */
 START_TEST(the_seed_is_explained)
 {
@@ -294,6 +328,7 @@ int main(void)
 	tcase_add_test(tc, quiet_is_the_answer_alone);
 	tcase_add_test(tc, prompts_are_shown_on_request);
 	tcase_add_test(tc, without_utf8_everything_is_ascii);
+	tcase_add_test(tc, the_first_forty_lines_are_the_answer);
 	tcase_add_test(tc, the_seed_is_explained);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
