@@ -73,8 +73,8 @@ static int one_order(const void *va, const void *vb)
 
 static struct one_flip *collect_flips(const json_t *legs, int *n)
 {
-	struct one_flip *all = NULL;
-	size_t room = 0, i;
+	size_t room = 64, i;
+	struct one_flip *all = xcalloc(room, sizeof(*all));
 	const char *name;
 	const json_t *leg, *flip;
 
@@ -82,7 +82,7 @@ static struct one_flip *collect_flips(const json_t *legs, int *n)
 	json_object_foreach((json_t *)legs, name, leg) {
 		json_array_foreach(json_object_get(leg, "flips"), i, flip) {
 			if ((size_t)*n == room) {
-				room = 2 * room + 64;
+				room *= 2;
 				all = xrealloc(all, room, sizeof(*all));
 			}
 			all[*n] = (struct one_flip){.flip = flip, .leg = name, .order = *n,

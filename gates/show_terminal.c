@@ -393,7 +393,7 @@ static void show_flips(const struct shown *s)
 	if (n_free < n)
 		show_flip_rows(&table, "forced", groups + n_free, n - n_free, n_legs);
 	/* The others: a blank line, what the columns mean, the run directory. */
-	first = SHOW_FIRST - s->t->lines - 3 - (s->o->run_dir != NULL);
+	first = SHOW_FIRST - s->t->lines - 2 - (s->o->run_dir != NULL);
 	first = first < FLIPS_AT_LEAST ? FLIPS_AT_LEAST : first;
 	first = first > n + heads ? n + heads : first;
 	if (n) {
