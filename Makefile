@@ -240,3 +240,4 @@ $(BUILD)/version_info.h: $(BUILD)/flags FORCE
 	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(BUILD)/contract/version.o: $(BUILD)/version_info.h
 $(BUILD)/contract/schemas.o: $(wildcard contract/schemas/*.json)
+$(BUILD)/gates/show_html.o: $(wildcard gates/page/*)

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "contract/file.h"
 #include "contract/json.h"
+#include "page.h"
 #include "run.h"
 #include "show.h"
 
@@ -76,8 +77,10 @@ static void add_leg(struct overrides *o, const char *name)
 	o->legs[o->n_legs++] = xstrdup(name);
 }
 
-/* Fills *o and the overrides; *json is set for --json.  0, or an exit code after a message. */
-static int parse_run(int argc, char **argv, struct run_options *o, struct overrides *over, bool *json)
+struct printed { bool json, github; };
+
+/* Fills *o, the overrides, and how the verdict is printed.  0, or an exit code after a message. */
+static int parse_run(int argc, char **argv, struct run_options *o, struct overrides *over, struct printed *print)
 {
 	static const struct option options[] = {
 		{"out", required_argument, NULL, OPT_OUT}, {"leg", required_argument, NULL, OPT_LEG},
@@ -95,15 +98,17 @@ static int parse_run(int argc, char **argv, struct run_options *o, struct overri
 		case OPT_SET: failed = add_set(over, optarg); break;
 		case OPT_TIMEOUT: failed = parse_timeout(optarg, &o->timeout_s); break;
 		case OPT_ENGINE: o->engine = optarg; break;
-		case OPT_JSON: *json = true; break;
+		case OPT_JSON: print->json = true; break;
 		case OPT_QUIET: o->quiet = true; break;
 		case OPT_UNTIL: o->until_decided = true; break;
-		case OPT_GITHUB: failed = command_usage("run", "--github: not built in this version"); break;
+		case OPT_GITHUB: print->github = true; break;
 		default: failed = EXIT_USAGE;        /* getopt has said why */
 		}
 	}
 	if (!failed && argc - optind != 1)
 		failed = command_usage("run", argc == optind ? "which recipe?" : "one recipe, please");
+	if (!failed && print->json && print->github)
+		failed = command_usage("run", "--json prints the verdict alone: it goes without --github");
 	o->recipe = failed ? NULL : argv[optind];
 	return failed;
 }
@@ -130,6 +135,21 @@ static int check_until(const struct run *r, const struct run_options *o, struct 
 		       r->recipe.file);
 }
 
+/* After the table, for the log of a CI run.  A run that cannot be judged has said so already. */
+static void print_github(const char *run_dir, const char *recipe)
+{
+	struct findings found = {0};
+	struct err ignored = {0};
+
+	if (findings_load(&found, run_dir, &ignored) == 0) {
+		char *lines = show_github(&found, recipe);
+
+		fputs(lines, stdout);
+		free(lines);
+	}
+	findings_release(&found);
+}
+
 /* As it was typed: assay, run, ...; the strings are argv's. */
 static char **keep_argv(int argc, char **argv)
 {
@@ -148,11 +168,11 @@ int command_run(int argc, char **argv)
 	struct run_options options = {.argv = words, .argc = argc + 1};
 	struct run run = {.lock = -1};
 	struct err err = {0};
-	bool json = false;
+	struct printed print = {0};
 	int code;
 
 	arm_init(&run.overrides.set);
-	code = parse_run(argc, argv, &options, &run.overrides, &json);
+	code = parse_run(argc, argv, &options, &run.overrides, &print);
 	if (!code && (run_read(&run, &options, &err) || check_until(&run, &options, &err) || run_find(&run, &options, &err)
 		      || run_open(&run, &options, &err)))
 		code = command_fail(&err);
@@ -162,7 +182,9 @@ int command_run(int argc, char **argv)
 			code = end_interrupted(&run, &options);
 		} else {
 			run_close(&run, &options);
-			code = end_troubled(&run, command_verdict(run.dir, &run.golden, json, options.quiet));
+			code = end_troubled(&run, command_verdict(run.dir, &run.golden, print.json, options.quiet));
+			if (print.github)
+				print_github(run.dir, options.recipe);
 		}
 	}
 	run_release(&run);

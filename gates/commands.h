@@ -15,6 +15,7 @@ int command_explain(int argc, char **argv);      /* command_show.c */
 int command_show(int argc, char **argv);
 int command_doctor(int argc, char **argv);       /* doctor.c */
 int command_schema(int argc, char **argv);       /* command_show.c */
+int command_report(int argc, char **argv);       /* command_report.c */
 
 /* "assay: TEXT" on stderr; always EXIT_USAGE. */
 int command_fail(const struct err *err);

@@ -32,6 +32,7 @@ static const struct command commands[] = {
 	 "  --engine FILE         instead of the assay-engine beside this program\n"
 	 "  --json                print the verdict document alone\n"
 	 "  --quiet               no progress; a line per leg and the verdict\n"
+	 "  --github              after it, annotations for a GitHub workflow\n"
 	 "\n"
 	 "Exit codes: 0 STRICT PASS or DECIDED, 1 DIVERGENCE, 2 ERROR, 3 VOID, 4 SHORT, NOT MEASURED or UNDECIDED,\n"
 	 "130 or 143 interrupted (the legs that ran are kept; the same command with --out resumes).\n"},
@@ -44,7 +45,14 @@ static const struct command commands[] = {
 	{"show", command_show, "RUN_DIR|VERDICT [--prompts] [--quiet]", "the terminal table again",
 	 "  --prompts             also every prompt's row of every leg, with ids and texts\n"
 	 "  --quiet               a line per leg and the verdict\n"},
-	{"report", NULL, "RUN_DIR [--html FILE] [--junit FILE] [--markdown FILE] [--bench FILE]", "the verdict for other readers", ""},
+	{"report", command_report, "RUN_DIR [--html FILE] [--junit FILE] [--markdown FILE] [--bench FILE]", "the verdict for other readers",
+	 "  --html FILE           one self-contained page\n"
+	 "  --junit FILE          JUnit XML: a suite per leg, a case per prompt and contract line\n"
+	 "  --markdown FILE       a summary for a pull request, under 60 lines\n"
+	 "  --bench FILE          the array that github-action-benchmark reads (customSmallerIsBetter)\n"
+	 "  --chart-js FILE       the Chart.js to embed, instead of Debian's; '' embeds none: tables stand for charts\n"
+	 "\n"
+	 "FILE - is standard output.  A discriminate recipe's DIVERGENCE is data: in JUnit its prompts pass.\n"},
 	{"record", NULL, "RUN_DIR", "copy the verdict to results/, append the benchmark record, regenerate docs tables", ""},
 	{"history", NULL, "RECIPE", "what changed between recorded verdicts", ""},
 	{"compare", NULL, "RUN_DIR RUN_DIR", "two runs side by side", ""},
