@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs test programs one after the other and counts their checks.   run-tests.sh [--with COMMAND] PROGRAM...
 # Fails if a check fails, a program dies, says nothing of its checks or runs none, or if nothing ran at all.
-# A program that exits 77 cannot run here and has said why: it is skipped.
+# A program that exits 77 cannot run here and has said why: it is skipped.  PROGRAM.log keeps what it printed.
 set -u
 
 with=
@@ -10,18 +10,29 @@ if [ "${1:-}" = --with ]; then
 	shift 2
 fi
 limit=${TEST_TIMEOUT_S:-900}
-output=$(mktemp) || exit 2
-trap 'rm -f "$output"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+
+# A report of a sanitizer can have ten thousand lines.
+show() {
+	lines=$(wc -l <"$1")
+	if [ "$lines" -le 200 ]; then
+		cat "$1"
+	else
+		head -n 100 "$1"
+		echo "... $((lines - 150)) more lines in $1 ..."
+		tail -n 50 "$1"
+	fi
+}
 
 passed=0 failed=0 programs=0 broken= skipped=
 for program in "$@"; do
 	echo "== $program"
 	programs=$((programs + 1))
 	status=0
+	output=$program.log
 	timeout -k 10 "$limit" $with "$program" </dev/null >"$output" 2>&1 || status=$?
-	cat "$output"
+	show "$output"
 	if [ "$status" -eq 77 ]; then
 		skipped="$skipped $program"
 		continue
