@@ -5,6 +5,7 @@
 #include "contract/err.h"
 #include "device.h"
 #include "engine/quant.h"
+#include "profile.h"
 #include "ssm.h"
 
 enum { ALIGN = 64 };
@@ -92,7 +93,7 @@ static void cut_arena(struct device *dev, struct cutter *a, const struct limits 
 
 	dev->threads = cut(a, threads * sizeof(*dev->threads));
 	dev->packed = cut(a, (size_t)dev->block_rows * dev->level->packed_bytes(widest_row(c)));
-	dev->logits = cut_floats(a, (size_t)dev->head_rows, (size_t)c->vocab_size);
+	dev->logits = cut_floats(a, (size_t)limits->slots, (size_t)c->vocab_size);
 	dev->result = cut(a, (size_t)limits->slots * sizeof(*dev->result));
 	if (c->n_blocks[BLOCK_MOE])
 		cut_moe(dev, a);
@@ -153,7 +154,6 @@ static int cpu_open(struct device **out, struct model *m, const struct arm *arm,
 	dev->config = &m->config;
 	dev->bf16 = arm->value[FACTOR_COMPUTE] == COMPUTE_BF16;
 	dev->block_rows = rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS;
-	dev->head_rows = limits->slots < HEAD_ROWS ? limits->slots : HEAD_ROWS;
 	if (pool_open(&dev->pool, threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN), err)) {
 		free(dev);
 		return -1;
@@ -224,17 +224,31 @@ static void cpu_logits(struct device *dev, struct logits_row *out, int rows)
 	memcpy(out, dev->result, (size_t)rows * sizeof(*out));
 }
 
+static void cpu_logits_all(struct device *dev, double *out, int row)
+{
+	size_t n = (size_t)dev->config->vocab_size;
+
+	cpu_act_to_host(dev, out, dev->logits + (size_t)row * n, n);
+}
+
 /* ---- ops: those of the level that `open` chose ---- */
 
-#define FORWARD(op, params, args) static void cpu_##op params { dev->level->ops->op args; }
+#define FORWARD(op, params, args) static void cpu_##op params TIMED(op, args, NULL)
+#define TIMED(op, args, module) {			\
+	double start = profile_start();			\
+							\
+	dev->level->ops->op args;			\
+	profile_stop(start, #op, module);		\
+}
 FORWARD(embed, (struct device *dev, void *h, const int32_t *ids, const struct linear *table, int T), (dev, h, ids, table, T))
 FORWARD(rms_norm, (struct device *dev, void *x, const void *h, const float *w, int T, int H, double eps),
 	(dev, x, h, w, T, H, eps))
 FORWARD(add, (struct device *dev, void *h, const void *y, int T, int H), (dev, h, y, T, H))
 FORWARD(add_rms_norm, (struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps),
 	(dev, x, h, y, w, T, H, eps))
-FORWARD(linear, (struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w, enum numerics n, int T),
-	(dev, y, ldy, x, ldx, w, n, T))
+static void cpu_linear(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,
+		       enum numerics numerics, int T)
+TIMED(linear, (dev, y, ldy, x, ldx, w, numerics, T), w->name)
 FORWARD(conv_step, (struct device *dev, void *u, const void *xbc, int ldx, struct state_view conv, const int32_t *slots,
 		    const float *w, const float *bias, int channels, int kernel, int rows),
 	(dev, u, xbc, ldx, conv, slots, w, bias, channels, kernel, rows))
@@ -291,6 +305,7 @@ const struct backend cpu_backend = {
 	.combine = cpu_combine,
 	.head = cpu_head,
 	.logits = cpu_logits,
+	.logits_all = cpu_logits_all,
 	.state_clear = cpu_state_clear,
 	.gather = cpu_gather,
 	.scatter = cpu_scatter,

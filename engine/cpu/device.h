@@ -7,7 +7,6 @@
 
 enum {
 	BLOCK_ROWS = 256,   /* token rows that an op packs at once: bounds the scratch */
-	HEAD_ROWS = 16,     /* rows of logits held at once */
 	KEY_BLOCK = 64,     /* cached positions that attention takes at once */
 	QUERY_BLOCK = 16,   /* token rows of a sequence that share them */
 	MAX_KERNEL = 8,     /* taps of the convolution */
@@ -27,7 +26,7 @@ struct device {
 	const struct config *config;     /* borrowed */
 	struct pool *pool;               /* owned */
 	bool bf16;                       /* compute: bf16, else fp32 */
-	int block_rows, head_rows;       /* most token rows, and rows of logits, that are worked on at once */
+	int block_rows;                  /* most token rows that are worked on at once */
 
 	void *packed;                    /* [block_rows] activation rows, packed (product.h) */
 	struct thread_scratch *threads;  /* [threads] */
@@ -43,8 +42,8 @@ struct device {
 	size_t expert_stride;            /* bytes of one */
 
 	void *ssm_shared;                /* a chunk's part of the chunk scan (ssm.h) */
-	float *logits;                   /* [head_rows][vocab] */
-	struct logits_row *result;       /* [rows] */
+	float *logits;                   /* [slots][vocab] */
+	struct logits_row *result;       /* [slots] */
 	char *arena;                     /* owned: all of the above but pool */
 };
 

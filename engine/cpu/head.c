@@ -141,19 +141,18 @@ static void row_part(void *arg, int row, int thread)
 void cpu_head(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
 	      const int32_t *given, bool head_bf16, int rows)
 {
+	struct head_job j = {dev, given, next, dev->result, w->out, head_bf16};
 	struct product p;
 
 	product_pick(&p, dev, w, numerics);
 	p.round = false;
-	p.y = dev->logits;
 	p.ldy = w->out;
-	for (int r = 0; r < rows; r += dev->head_rows) {
-		int n = min_int(dev->head_rows, rows - r);
-		struct head_job j = {dev, given + r, next + r, dev->result + r, w->out, head_bf16};
-
-		product_run(dev, &p, (const float *)x + (size_t)r * (size_t)w->in, w->in, numerics, n);
-		pool_run(dev->pool, row_part, &j, n);
+	for (int r = 0; r < rows; r += dev->block_rows) {
+		p.y = dev->logits + (size_t)r * (size_t)w->out;
+		product_run(dev, &p, (const float *)x + (size_t)r * (size_t)w->in, w->in, numerics,
+			    min_int(dev->block_rows, rows - r));
 	}
+	pool_run(dev->pool, row_part, &j, rows);
 }
 
 /* ---- embedding ---- */

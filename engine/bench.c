@@ -1,0 +1,390 @@
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "bandwidth.h"
+#include "bench_output.h"
+#include "cli.h"
+#include "cpu/level.h"
+#include "cpu/profile.h"
+#include "host.h"
+#include "session.h"
+
+static const char help[] =
+"usage: assay-engine bench --model DIR|--shape CONFIG.json [options]\n"
+"\n"
+"Times prefill and decode, and holds decode against the read bandwidth of this machine, measured in between.\n"
+"\n"
+"  --model DIR        a checkpoint\n"
+"  --shape F          a config.json; random weights are made in memory\n"
+"  --format W         their format: bf16 (default), fp8 or nvfp4\n"
+"  --save DIR         with --shape: also write the checkpoint\n"
+"  --arm K=V[,K=V]    factors; may be repeated.  `assay-engine arms` lists them\n"
+"  --prompt N         tokens of the prompt (default 512)\n"
+"  --decode N         tokens decoded after it (default 64; 0: prefill alone)\n"
+"  --batch B          sequences decoded together (default 1)\n"
+"  --runs N           repetitions (default 7), after one that is not counted unless N is 1\n"
+"  --level L          CPU dispatch level: portable, avx2, avx512 or avx512bf16 (default: the best there is)\n"
+"  --no-bandwidth     leave the read bandwidth out\n"
+"  --profile          time by op (backend cpu)\n"
+"  --json F           write the results, one record of `assay schema bench` a line\n"
+"\n"
+"Exit codes: 0 done, 1 failed while running, 2 usage or refused input, 77 cannot run here.\n";
+
+struct options {
+	const char *model, *shape, *format, *save, *json, *level;
+	struct arm arm;
+	struct arm_at_list at;
+	struct bench_shape size;
+	int runs;
+	bool bandwidth, profile;
+};
+
+enum metric { PREFILL, DECODE, TOKENS, WEIGHT_RATE, TRAFFIC_RATE, READ_RATE, SHARE, FIRST_TOKEN, PEAK_RSS, N_METRICS };
+
+struct bench {
+	const struct options *o;
+	struct model model;
+	struct session session;
+	struct bandwidth *bandwidth;     /* owned; NULL before the first run is over */
+	struct series series[N_METRICS];
+	int32_t *prompt, *slots, *ids;   /* owned */
+	struct logits_row *rows;         /* owned [batch] */
+	double weight_bytes, state_bytes;/* that a decode step of batch 1 reads; reads and writes */
+	double born;                     /* host_seconds when the process began */
+};
+
+static const struct series names[N_METRICS] = {
+	[PREFILL] = { .name = "prefill", .unit = "tokens/s", .larger_is_better = true },
+	[DECODE] = { .name = "decode step", .unit = "ms" },
+	[TOKENS] = { .name = "decode", .unit = "tokens/s", .larger_is_better = true },
+	[WEIGHT_RATE] = { .name = "weights read", .unit = "GB/s", .larger_is_better = true },
+	[TRAFFIC_RATE] = { .name = "weights and state", .unit = "GB/s", .larger_is_better = true },
+	[READ_RATE] = { .name = "read bandwidth", .unit = "GB/s", .larger_is_better = true },
+	[SHARE] = { .name = "share of it", .unit = "ratio", .larger_is_better = true },
+	[FIRST_TOKEN] = { .name = "first token", .unit = "ms" },
+	[PEAK_RSS] = { .name = "peak memory", .unit = "MB" },
+};
+
+/* ---- options ---- */
+
+static int parse_numbers(struct options *o, const struct cli_option *prompt, struct err *err)
+{
+	static const struct { const char *name; int def, min; } numbers[] = {
+		{ "prompt", 512, 1 }, { "decode", 64, 0 }, { "batch", 1, 1 }, { "runs", 7, 1 },
+	};
+	int *to[] = { &o->size.prompt, &o->size.decode, &o->size.batch, &o->runs };
+
+	for (int i = 0; i < 4; i++) {
+		*to[i] = numbers[i].def;
+		if (prompt[i].given && cli_number(to[i], numbers[i].name, prompt[i].value, numbers[i].min, err))
+			return -1;
+	}
+	return 0;
+}
+
+/* 0, an exit code above it, or -1 for help. */
+static int parse(struct options *o, int argc, char **argv)
+{
+	struct err err = {0};
+	struct cli_option options[] = {
+		{ .name = "model", .takes_value = true }, { .name = "shape", .takes_value = true },
+		{ .name = "format", .takes_value = true }, { .name = "save", .takes_value = true },
+		{ .name = "json", .takes_value = true }, { .name = "level", .takes_value = true },
+		{ .name = "arm", .takes_value = true, .each = cli_arm, .ud = &o->arm },
+		{ .name = "at", .takes_value = true, .each = cli_at, .ud = &o->at },
+		{ .name = "prompt", .takes_value = true }, { .name = "decode", .takes_value = true },
+		{ .name = "batch", .takes_value = true }, { .name = "runs", .takes_value = true },
+		{ .name = "no-bandwidth" }, { .name = "profile" }, { .name = "help" }, { 0 },
+	};
+	enum { MODEL, SHAPE, FORMAT, SAVE, JSON, LEVEL_, ARM, AT, PROMPT, DEC, BATCH, RUNS, NO_BANDWIDTH, PROFILE, HELP };
+	char **operands = xcalloc((size_t)argc, sizeof(*operands));
+	int n = cli_parse(options, operands, argc, argv, &err);
+	const char *extra = n > 0 ? operands[0] : NULL;
+
+	free(operands);
+	if (options[HELP].given)
+		return -1;
+	if (n < 0)
+		return cli_usage("bench", "%s", err.text);
+	if (extra)
+		return cli_usage("bench", "unexpected argument %s", extra);
+	if (options[MODEL].given == options[SHAPE].given)
+		return cli_usage("bench", "give either --model or --shape");
+	if (!options[SHAPE].given && (options[SAVE].given || options[FORMAT].given))
+		return cli_usage("bench", "--save and --format go with --shape");
+	o->model = options[MODEL].value;
+	o->shape = options[SHAPE].value;
+	o->format = options[FORMAT].given ? options[FORMAT].value : "bf16";
+	o->save = options[SAVE].value;
+	o->json = options[JSON].value;
+	o->level = options[LEVEL_].value;
+	o->bandwidth = !options[NO_BANDWIDTH].given;
+	o->profile = options[PROFILE].given;
+	if (parse_numbers(o, &options[PROMPT], &err))
+		return cli_usage("bench", "%s", err.text);
+	return 0;
+}
+
+/* ---- what a step moves ---- */
+
+static void add_linear(struct linear *l, int layer, void *ud)
+{
+	struct bench *b = ud;
+	const struct config *c = &b->model.config;
+	bool expert = l->name && strstr(l->name, ".experts.");
+
+	(void)layer;
+	/* of the routed experts a token reads num_experts_per_tok: a share of them all */
+	b->weight_bytes += (double)linear_bytes(l) * (expert ? (double)c->num_experts_per_tok / c->n_routed_experts : 1);
+}
+
+/* Matrices, the router's gate, the state read and written, and half of the positions that are decoded. */
+static void count_bytes(struct bench *b)
+{
+	const struct config *c = &b->model.config;
+	double length = b->o->size.prompt + b->o->size.decode / 2.;
+
+	model_each_linear(&b->model, add_linear, b);
+	b->weight_bytes += (double)c->n_blocks[BLOCK_MOE] * c->n_routed_experts * c->hidden_size * sizeof(float);
+	for (int i = 0; i < c->num_hidden_layers; i++)
+		for (int k = 0; k < N_STATES; k++) {
+			const struct state_array *a = &b->session.pool.layers[i].array[k];
+			double bytes = (double)a->size * (double)dtype_size(a->view.dtype);
+
+			b->state_bytes += k == STATE_CONV || k == STATE_SSM ? 2 * bytes :
+				bytes / b->session.pool.max_len * length;
+		}
+}
+
+/* ---- running ---- */
+
+/* Ids from a fixed sequence; the first 16 are left to special tokens. */
+static void make_prompt(struct bench *b)
+{
+	unsigned seed = 12345, vocab = (unsigned)b->model.config.vocab_size, first = vocab > 32 ? 16 : 0;
+
+	b->prompt = xcalloc((size_t)b->o->size.prompt, sizeof(*b->prompt));
+	for (int i = 0; i < b->o->size.prompt; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		b->prompt[i] = (int32_t)(first + (seed >> 8) % (vocab - first));
+	}
+}
+
+static int model_synthesise(struct model *m, const char *shape, const char *format, const char *save, struct err *err)
+{
+	(void)m;
+	(void)shape;
+	(void)format;
+	(void)save;
+	return err_set(err, ERR_CANNOT_RUN, "--shape is not built");
+}
+
+static int open_all(struct bench *b, struct err *err)
+{
+	const struct options *o = b->o;
+	struct limits limits = { .rows = o->size.prompt, .slots = o->size.batch, .len = o->size.prompt + o->size.decode };
+	const struct level *level = o->level ? level_find(o->level) : NULL;
+	struct arm arm = o->arm;
+
+	if (o->level && !level)
+		return err_set(err, ERR_INPUT, "--level: there is no level \"%s\" in this build", o->level);
+	if (level && !level_supported(level))
+		return err_set(err, ERR_CANNOT_RUN, "--level %s: %s", o->level, level_feature(level));
+	if (o->model ? model_open(&b->model, o->model, err) :
+	    model_synthesise(&b->model, o->shape, o->format, o->save, err))
+		return -1;
+	level_force(level);
+	if (arm_resolve(&arm, &o->at, &b->model, err) || session_open(&b->session, &b->model, &arm, &o->at, &limits, err))
+		return -1;
+	b->slots = xcalloc((size_t)o->size.batch, sizeof(*b->slots));
+	b->ids = xcalloc((size_t)o->size.batch, sizeof(*b->ids));
+	b->rows = xcalloc((size_t)o->size.batch, sizeof(*b->rows));
+	for (int i = 0; i < o->size.batch; i++)
+		b->slots[i] = i;
+	make_prompt(b);
+	count_bytes(b);
+	return 0;
+}
+
+static double prefill(struct bench *b)
+{
+	int n = b->o->size.prompt, batch = b->o->size.batch;
+	double start;
+
+	for (int i = 0; i < batch; i++)
+		session_reset(&b->session, i);
+	start = host_seconds();
+	for (int i = 0; i < batch; i++) {
+		session_prefill(&b->session, &b->rows[i], i, b->prompt, n, -1);
+		b->ids[i] = b->rows[i].top_id[0];
+	}
+	return (double)n * batch / (host_seconds() - start);
+}
+
+/* Seconds of all steps; each also goes to `step` unless that is NULL. */
+static double decode(struct bench *b, struct series *step)
+{
+	double start = host_seconds(), before = start;
+
+	for (int i = 0; i < b->o->size.decode; i++) {
+		session_step(&b->session, b->rows, b->slots, b->ids, b->o->size.batch, NULL);
+		for (int k = 0; k < b->o->size.batch; k++)
+			b->ids[k] = b->rows[k].top_id[0];
+		double now = host_seconds();
+
+		if (step)
+			series_add_step(step, 1e3 * (now - before));
+		before = now;
+	}
+	return before - start;
+}
+
+/* The same machine, right after the run that it is compared with. */
+static int measure_bandwidth(struct bench *b, double seconds_per_step, struct err *err)
+{
+	struct series *s = b->series;
+	double rate = 0;
+
+	if (!b->bandwidth && bandwidth_open(&b->bandwidth, b->session.arm.value[FACTOR_THREADS], err))
+		return -1;
+	for (int i = 0; i < 3; i++) {
+		double now = bandwidth_read(b->bandwidth);
+
+		rate = now > rate ? now : rate;
+	}
+	series_add(&s[READ_RATE], rate / 1e9);
+	if (b->o->size.decode && b->o->size.batch == 1)
+		series_add(&s[SHARE], (b->weight_bytes + b->state_bytes) / seconds_per_step / rate);
+	return 0;
+}
+
+static int run_once(struct bench *b, bool counted, struct err *err)
+{
+	const struct bench_shape *size = &b->o->size;
+	struct series *s = b->series;
+	double rate = prefill(b), step;
+
+	if (!s[FIRST_TOKEN].n_run)
+		series_add(&s[FIRST_TOKEN], 1e3 * (host_seconds() - b->born));
+	step = decode(b, counted && size->decode ? &s[DECODE] : NULL) / (size->decode ? size->decode : 1);
+	if (!s[PEAK_RSS].n_run)
+		series_add(&s[PEAK_RSS], (double)host_peak_rss() / 1e6);
+	if (!counted)
+		return 0;
+	series_add(&s[PREFILL], rate);
+	if (size->decode) {
+		series_add(&s[DECODE], 1e3 * step);
+		series_add(&s[TOKENS], size->batch / step);
+		if (size->batch == 1) {
+			series_add(&s[WEIGHT_RATE], b->weight_bytes / step / 1e9);
+			series_add(&s[TRAFFIC_RATE], (b->weight_bytes + b->state_bytes) / step / 1e9);
+		}
+	}
+	return b->o->bandwidth ? measure_bandwidth(b, step, err) : 0;
+}
+
+/* ---- output ---- */
+
+static void print_profile(const char *what)
+{
+	int n;
+	const struct profile_row *rows = profile_rows(&n);
+	double total = 0;
+
+	for (int i = 0; i < n; i++)
+		total += rows[i].seconds;
+	printf("\n%-32s %10s %8s %12s\n", what, "ms", "share", "calls");
+	for (int i = 0; i < n; i++)
+		printf("%-14s %-17s %10.3f %7.1f%% %12ld\n", rows[i].op, rows[i].module, 1e3 * rows[i].seconds,
+		       100 * rows[i].seconds / total, rows[i].calls);
+}
+
+/* One more run, with the clock read around every op. */
+static void run_profile(struct bench *b)
+{
+	profile_enabled = true;
+	profile_clear();
+	prefill(b);
+	print_profile("prefill");
+	profile_clear();
+	decode(b, NULL);
+	if (b->o->size.decode)
+		print_profile("decode");
+	profile_enabled = false;
+}
+
+static char *leg_text(const struct bench *b)
+{
+	char backend[32], threads[32], compute[32];
+
+	arm_text(&b->session.arm, FACTOR_BACKEND, backend, sizeof(backend));
+	arm_text(&b->session.arm, FACTOR_THREADS, threads, sizeof(threads));
+	arm_text(&b->session.arm, FACTOR_COMPUTE, compute, sizeof(compute));
+	return xasprintf("backend=%s,threads=%s,compute=%s", backend, threads, compute);
+}
+
+static int bench(struct bench *b, struct err *err)
+{
+	const struct options *o = b->o;
+	char *leg;
+	int status;
+
+	if (open_all(b, err))
+		return -1;
+	if (o->profile && b->session.arm.value[FACTOR_BACKEND] != BACKEND_CPU)
+		return err_set(err, ERR_CANNOT_RUN, "--profile is built for backend cpu alone");
+	if (o->runs > 1 && run_once(b, false, err))
+		return -1;
+	for (int i = 0; i < o->runs; i++)
+		if (run_once(b, true, err))
+			return -1;
+	leg = leg_text(b);
+	printf("%s  %s  level=%s  prompt=%d decode=%d batch=%d\n", b->model.name, leg, level_current()->name, o->size.prompt,
+	       o->size.decode, o->size.batch);
+	printf("per token: %.1f MB of weights, %.1f MB of state\n", b->weight_bytes / 1e6, b->state_bytes / 1e6);
+	bench_print(b->series, N_METRICS);
+	if (o->profile)
+		run_profile(b);
+	status = o->json ? bench_write(o->json, b->series, N_METRICS, b->model.name, leg, &o->size, err) : 0;
+	free(leg);
+	return status;
+}
+
+static void release(struct bench *b)
+{
+	bandwidth_release(b->bandwidth);
+	session_release(&b->session);
+	model_release(&b->model);
+	for (int i = 0; i < N_METRICS; i++)
+		series_release(&b->series[i]);
+	free(b->prompt);
+	free(b->slots);
+	free(b->ids);
+	free(b->rows);
+}
+
+int bench_main(int argc, char **argv)
+{
+	struct options o = {0};
+	struct bench b = { .o = &o };
+	struct timespec used;
+	struct err err = {0};
+	int status;
+
+	/* a process that has waited for nothing is as old as the processor time it has used */
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	b.born = host_seconds() - ((double)used.tv_sec + 1e-9 * (double)used.tv_nsec);
+	memcpy(b.series, names, sizeof(names));
+	arm_init(&o.arm);
+	status = parse(&o, argc, argv);
+	if (status == -1)
+		fputs(help, stdout);
+	else if (status == 0 && bench(&b, &err))
+		status = cli_fail(&err);
+	release(&b);
+	arm_at_release(&o.at);
+	return status > 0 ? status : EXIT_DONE;
+}
