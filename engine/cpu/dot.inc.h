@@ -4,6 +4,8 @@
  *   P, S           operands and scale vectors of a step (S: 0, or P is a multiple of it)
  *   UNIT           columns of a step;  W_BYTES, S_BYTES: what they take in memory
  *   EXPAND(w, s, weights, scales)   memory -> OPERAND w[P], vf s[S]
+ *   EXPAND_TAIL(w, s, weights, scales, columns)   optional: the same for the last columns of a row
+ *   GEMV_ROWS      rows that a GEMV holds at once: enough independent sums to hide their latency
  */
 
 ALWAYS vf DOT(step)(vf acc, const OPERAND *w, const vf *s, const OPERAND *x)
@@ -27,6 +29,8 @@ ALWAYS vf DOT(step)(vf acc, const OPERAND *w, const vf *s, const OPERAND *x)
 }
 
 /* The last columns of a row, zero-filled to a whole step: nothing beyond the row is read. */
+#ifndef EXPAND_TAIL
+#define EXPAND_TAIL DOT(expand_tail)
 ALWAYS void DOT(expand_tail)(OPERAND *w, vf *s, const uint8_t *weights, const uint8_t *scales, int columns)
 {
 	uint8_t last[W_BYTES] = {0}, last_scales[S_BYTES + 1] = {0};
@@ -35,56 +39,60 @@ ALWAYS void DOT(expand_tail)(OPERAND *w, vf *s, const uint8_t *weights, const ui
 	memcpy(last_scales, scales, (size_t)columns * S_BYTES / UNIT);
 	EXPAND(w, s, last, last_scales);
 }
+#endif
 
-/* GEMV_ROWS rows from r on; those from `end` on repeat the last. */
-ALWAYS void DOT(rows)(vf *acc, const struct product *g, int r, int end, const OPERAND *x)
+/* `rows` consecutive rows, a constant where this is inlined. */
+ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OPERAND *x)
 {
-	const struct linear *l = g->w;
-	const uint8_t *w[GEMV_ROWS], *s[GEMV_ROWS];
+	size_t ldw = (size_t)l->in * W_BYTES / UNIT, lds = (size_t)l->in * S_BYTES / UNIT;
+	const uint8_t *w = (const uint8_t *)l->weight + (size_t)r * ldw;
+	const uint8_t *s = S ? l->block_scale + (size_t)r * lds : w;
+	const uint8_t *ahead = w + ahead_of((size_t)rows * ldw);
 	int steps = l->in / UNIT, tail = l->in % UNIT;
-	vf sum[GEMV_ROWS];
+	OPERAND wv[P];
+	vf sv[S + !S];
 
-#pragma GCC unroll 8
-	for (int i = 0; i < GEMV_ROWS; i++) {
-		size_t row = (size_t)min_int(r + i, end - 1);
-
-		w[i] = (const uint8_t *)l->weight + row * ((size_t)l->in * W_BYTES / UNIT);
-		s[i] = S ? l->block_scale + row * ((size_t)l->in * S_BYTES / UNIT) : w[i];
-		sum[i] = (vf){0};
-	}
+#pragma GCC unroll 16
+	for (int i = 0; i < rows; i++)
+		acc[i] = (vf){0};
 	for (int k = 0; k < steps; k++) {
-#pragma GCC unroll 8
-		for (int i = 0; i < GEMV_ROWS; i++) {
-			OPERAND wv[P];
-			vf sv[S + !S];
-
-			EXPAND(wv, sv, w[i] + (size_t)k * W_BYTES, s[i] + (size_t)k * S_BYTES);
-			sum[i] = DOT(step)(sum[i], wv, sv, x + k * P);
+#pragma GCC unroll 16
+		for (int i = 0; i < rows; i++) {
+			EXPAND(wv, sv, w + (size_t)i * ldw, s + (size_t)i * lds);
+			acc[i] = DOT(step)(acc[i], wv, sv, x);
+			__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
+		}
+		ahead += rows * W_BYTES;
+		w += W_BYTES;
+		s += S_BYTES;
+		x += P;
+	}
+	if (tail) {
+#pragma GCC unroll 16
+		for (int i = 0; i < rows; i++) {
+			EXPAND_TAIL(wv, sv, w + (size_t)i * ldw, s + (size_t)i * lds, tail);
+			acc[i] = DOT(step)(acc[i], wv, sv, x);
 		}
 	}
-	for (int i = 0; tail && i < GEMV_ROWS; i++) {
-		OPERAND wv[P];
-		vf sv[S + !S];
-
-		DOT(expand_tail)(wv, sv, w[i] + (size_t)steps * W_BYTES, s[i] + (size_t)steps * S_BYTES, tail);
-		sum[i] = DOT(step)(sum[i], wv, sv, x + steps * P);
-	}
-#pragma GCC unroll 8
-	for (int i = 0; i < GEMV_ROWS; i++)
-		acc[i] = sum[i];
 }
 
 static void DOT(gemv)(const struct product *g, int r0, int r1, int t)
 {
 	const OPERAND *x = packed_row(g, t);
+	int r = r0;
+	vf acc[VW];
 
-	for (int r = r0; r < r1; r += VW) {
-		vf acc[VW] = {{0}};
-
-		for (int i = 0; i < VW && r + i < r1; i += GEMV_ROWS)
-			DOT(rows)(acc + i, g, r + i, r1, x);
-		finish_rows(g, r, min_int(VW, r1 - r), t, vf_sum_each(acc));
+	for (; r + VW <= r1; r += VW) {
+#pragma GCC unroll 16
+		for (int i = 0; i < VW; i += GEMV_ROWS)
+			DOT(rows)(acc + i, GEMV_ROWS, g->w, r + i, x);
+		finish_rows(g, r, VW, t, vf_sum_each(acc));
 	}
+	if (r == r1)
+		return;
+	for (int i = 0; i < VW; i++)
+		DOT(rows)(acc + i, 1, g->w, min_int(r + i, r1 - 1), x);
+	finish_rows(g, r, r1 - r, t, vf_sum_each(acc));
 }
 
 /* Panel: operands [step][4 rows][P], then scales [step][4 rows][S]. */
@@ -102,8 +110,8 @@ static void DOT(expand_panel)(OPERAND *panel, vf *scales, const struct linear *l
 			EXPAND(panel + (k * 4 + i) * P, scales + (k * 4 + i) * S, w + (size_t)k * W_BYTES,
 			       s + (size_t)k * S_BYTES);
 		if (tail)
-			DOT(expand_tail)(panel + (k * 4 + i) * P, scales + (k * 4 + i) * S, w + (size_t)k * W_BYTES,
-					 s + (size_t)k * S_BYTES, tail);
+			EXPAND_TAIL(panel + (k * 4 + i) * P, scales + (k * 4 + i) * S, w + (size_t)k * W_BYTES,
+				    s + (size_t)k * S_BYTES, tail);
 	}
 }
 
@@ -180,4 +188,6 @@ static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND)
 #undef W_BYTES
 #undef S_BYTES
 #undef EXPAND
+#undef EXPAND_TAIL
 #undef PACKING
+#undef GEMV_ROWS

@@ -110,11 +110,11 @@ static void pack_half_fp8(vh *to, const float *x, int n)
 	}
 }
 
+/* to[m]: columns m, m + 4, m + 8, ... */
 static void pack_half_nvfp4(vh *to, const float *x, int n)
 {
-	/* even columns of 16, their odd ones, the same of the next 16 */
-	const __m512i split = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 30, 28, 26, 24, 22, 20, 18, 16,
-					       15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
+	const __m512i split = _mm512_set_epi16(31, 27, 23, 19, 15, 11, 7, 3, 30, 26, 22, 18, 14, 10, 6, 2,
+					       29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
 
 	for (int i = 0; i < n; i += 128, to += 4) {
 		__m512i q[4];

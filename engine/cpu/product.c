@@ -22,10 +22,22 @@ static _Alignas(64) const uint8_t fp8_low[128] = {
 	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
 	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xc0,
 };
+/* bf16 value of each e2m1 code, twice. */
+static _Alignas(64) const uint16_t e2m1_words[32] = {
+	0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
+	0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
+	0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
+	0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
+};
 #endif
 
-/* Rows that a GEMV holds at once: enough chains of dependent sums to hide their latency. */
-#define GEMV_ROWS 4
+/* How far ahead of the rows that it holds a GEMV asks for weights: whole groups of rows, in the order in which they
+ * lie, into L2.  Rows side by side are short streams that the hardware finds late. */
+ALWAYS size_t ahead_of(size_t group)
+{
+	return (8192 + group - 1) / group * group;
+}
+
 /* Formats without block scales. */
 #define UNSCALED(expand, s, scales) ((void)(s), (void)(scales), expand)
 
@@ -139,6 +151,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 }
 
 #define DOT(name) f32_##name
+#define GEMV_ROWS 4
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -151,6 +164,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 #include "dot.inc.h"
 
 #define DOT(name) f16_##name
+#define GEMV_ROWS 4
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -163,6 +177,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 #include "dot.inc.h"
 
 #define DOT(name) bf16_##name
+#define GEMV_ROWS 4
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 2
@@ -175,6 +190,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 #include "dot.inc.h"
 
 #define DOT(name) fp8_##name
+#define GEMV_ROWS 4
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -187,6 +203,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 #include "dot.inc.h"
 
 #define DOT(name) nvfp4_##name
+#define GEMV_ROWS 4
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P (VW < 8 ? 16 / VW : 2)
@@ -201,16 +218,24 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 #if HAVE_BF16_DOT
 /* ---- expansion to bf16 ---- */
 
-ALWAYS void expand_half_bf16(vh *w, const uint8_t *p)
+/* The first n bytes at p, zeros after them; n = 64 where this is inlined for whole steps. */
+ALWAYS __m512i load_bytes(const uint8_t *p, int n)
 {
-	*w = (vh)_mm512_loadu_si512(p);
+	return n == 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(~0ull >> (64 - n), p);
+}
+
+ALWAYS void expand_half_bf16(vh *w, const uint8_t *p, int columns)
+{
+	*w = (vh)load_bytes(p, 2 * columns);
 }
 
 /* 64 codes.  High and low byte of the bf16 value are looked up by the code without its sign, then interleaved
  * within 128-bit lanes: w[0] has columns 0..7, 16..23, 32..39, 48..55, w[1] the others. */
-ALWAYS void expand_half_fp8(vh *w, const uint8_t *p)
+ALWAYS void expand_half_fp8(vh *w, const uint8_t *p, int columns)
 {
-	__m512i code = _mm512_loadu_si512(p);
+	__m512i code = load_bytes(p, columns);
+
+	__asm__("" : "+v"(code));        /* one load: the look-ups may overwrite copies of a register */
 	__m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(fp8_high), code, _mm512_load_si512(fp8_high + 64));
 	__m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(fp8_low), code, _mm512_load_si512(fp8_low + 64));
 
@@ -219,68 +244,62 @@ ALWAYS void expand_half_fp8(vh *w, const uint8_t *p)
 	w[1] = (vh)_mm512_unpackhi_epi8(low, high);
 }
 
-/* 64 bytes, 8 blocks: w[0], w[1] have the even and the odd columns of blocks 0, 2, 4, 6, one block in each
- * 128-bit lane; w[2], w[3] those of blocks 1, 3, 5, 7.  Scales likewise. */
-ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *scales)
+/* 64 bytes, 8 blocks of a quadword.  The table repeats after 16 codes and so looks at the lowest nibble of a word:
+ * w[m] has columns m, m + 4, m + 8, ...  The scale's bits are put at a float's place in both lanes of its block, as in
+ * e4m3_value. */
+ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *scales, int columns)
 {
-	const __m512i nibble = _mm512_set1_epi8(15);
-	const __m512i high = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
-		(char)0x80, (char)0xbf, (char)0xbf, (char)0xbf, (char)0xc0, (char)0xc0, (char)0xc0, (char)0xc0));
-	const __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0,
-		0, 0, (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0));
-	const __m512i evens = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
-	const __m512i odds = _mm512_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7);
-	__m512i codes = _mm512_loadu_si512(p);
-	__m512i even = _mm512_and_si512(codes, nibble);
-	__m512i odd = _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble);
-	__m512i even_low = _mm512_shuffle_epi8(low, even), even_high = _mm512_shuffle_epi8(high, even);
-	__m512i odd_low = _mm512_shuffle_epi8(low, odd), odd_high = _mm512_shuffle_epi8(high, odd);
+	const __m512i table = _mm512_load_si512(e2m1_words), place = _mm512_set1_epi64(0x043c1010043c1010);
+	__m512i codes = load_bytes(p, columns / 2);
+	__m128i eight = columns == 128 ? _mm_loadl_epi64((const __m128i *)(const void *)scales) :
+		_mm_maskz_loadu_epi8((__mmask16)((1u << columns / 16) - 1), scales);
 
-	w[0] = (vh)_mm512_unpacklo_epi8(even_low, even_high);
-	w[1] = (vh)_mm512_unpacklo_epi8(odd_low, odd_high);
-	w[2] = (vh)_mm512_unpackhi_epi8(even_low, even_high);
-	w[3] = (vh)_mm512_unpackhi_epi8(odd_low, odd_high);
-
-	__m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)scales));
-	__m512 scale = _mm512_castps256_ps512((__m256)_mm256_slli_epi32(bits, 20) * 0x1p120f);
-
-	s[0] = _mm512_permutexvar_ps(evens, scale);
-	s[1] = _mm512_permutexvar_ps(odds, scale);
+	w[0] = (vh)_mm512_permutexvar_epi16(codes, table);
+	w[1] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table);
+	w[2] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table);
+	w[3] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table);
+	*s = (vf)_mm512_multishift_epi64_epi8(place, _mm512_cvtepu8_epi64(eight)) * vf_set1(0x1p120f);
 }
 
 #define DOT(name) half_bf16_##name
+#define GEMV_ROWS 8
 #define OPERAND vh
-#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 1
 #define S 0
 #define UNIT 32
 #define W_BYTES 64
 #define S_BYTES 0
-#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_bf16(w, weights), s, scales)
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_bf16(w, weights, 32), s, scales)
+#define EXPAND_TAIL(w, s, weights, scales, n) UNSCALED(expand_half_bf16(w, weights, n), s, scales)
 #define PACKING PACKED_HALF
 #include "dot.inc.h"
 
 #define DOT(name) half_fp8_##name
+#define GEMV_ROWS 8
 #define OPERAND vh
-#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 2
 #define S 0
 #define UNIT 64
 #define W_BYTES 64
 #define S_BYTES 0
-#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_fp8(w, weights), s, scales)
+#define EXPAND(w, s, weights, scales) UNSCALED(expand_half_fp8(w, weights, 64), s, scales)
+#define EXPAND_TAIL(w, s, weights, scales, n) UNSCALED(expand_half_fp8(w, weights, n), s, scales)
 #define PACKING PACKED_HALF_FP8
 #include "dot.inc.h"
 
 #define DOT(name) half_nvfp4_##name
+#define GEMV_ROWS 8
 #define OPERAND vh
-#define MUL_ADD(acc, w, x) vh_dot(acc, w, x)
+#define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 4
-#define S 2
+#define S 1
 #define UNIT 128
 #define W_BYTES 64
 #define S_BYTES 8
-#define EXPAND(w, s, weights, scales) expand_half_nvfp4(w, s, weights, scales)
+#define EXPAND(w, s, weights, scales) expand_half_nvfp4(w, s, weights, scales, 128)
+#define EXPAND_TAIL(w, s, weights, scales, n) expand_half_nvfp4(w, s, weights, scales, n)
 #define PACKING PACKED_HALF_NVFP4
 #include "dot.inc.h"
 #endif
