@@ -11,6 +11,9 @@
 #include "cpu/profile.h"
 #include "host.h"
 #include "session.h"
+#include "synth.h"
+
+enum { SEED = 1 };
 
 static const char help[] =
 "usage: assay-engine bench --model DIR|--shape CONFIG.json [options]\n"
@@ -18,8 +21,7 @@ static const char help[] =
 "Times prefill and decode, and holds decode against the read bandwidth of this machine, measured in between.\n"
 "\n"
 "  --model DIR        a checkpoint\n"
-"  --shape F          a config.json; random weights are made in memory\n"
-"  --format W         their format: bf16 (default), fp8 or nvfp4\n"
+"  --shape F          a config.json; random weights are made in memory, in the formats it declares\n"
 "  --save DIR         with --shape: also write the checkpoint\n"
 "  --arm K=V[,K=V]    factors; may be repeated.  `assay-engine arms` lists them\n"
 "  --prompt N         tokens of the prompt (default 512)\n"
@@ -34,7 +36,7 @@ static const char help[] =
 "Exit codes: 0 done, 1 failed while running, 2 usage or refused input, 77 cannot run here.\n";
 
 struct options {
-	const char *model, *shape, *format, *save, *json, *level;
+	const char *model, *shape, *save, *json, *level;
 	struct arm arm;
 	struct arm_at_list at;
 	struct bench_shape size;
@@ -91,15 +93,15 @@ static int parse(struct options *o, int argc, char **argv)
 	struct err err = {0};
 	struct cli_option options[] = {
 		{ .name = "model", .takes_value = true }, { .name = "shape", .takes_value = true },
-		{ .name = "format", .takes_value = true }, { .name = "save", .takes_value = true },
-		{ .name = "json", .takes_value = true }, { .name = "level", .takes_value = true },
+		{ .name = "save", .takes_value = true }, { .name = "json", .takes_value = true },
+		{ .name = "level", .takes_value = true },
 		{ .name = "arm", .takes_value = true, .each = cli_arm, .ud = &o->arm },
 		{ .name = "at", .takes_value = true, .each = cli_at, .ud = &o->at },
 		{ .name = "prompt", .takes_value = true }, { .name = "decode", .takes_value = true },
 		{ .name = "batch", .takes_value = true }, { .name = "runs", .takes_value = true },
 		{ .name = "no-bandwidth" }, { .name = "profile" }, { .name = "help" }, { 0 },
 	};
-	enum { MODEL, SHAPE, FORMAT, SAVE, JSON, LEVEL_, ARM, AT, PROMPT, DEC, BATCH, RUNS, NO_BANDWIDTH, PROFILE, HELP };
+	enum { MODEL, SHAPE, SAVE, JSON, LEVEL_, ARM, AT, PROMPT, DEC, BATCH, RUNS, NO_BANDWIDTH, PROFILE, HELP };
 	char **operands = xcalloc((size_t)argc, sizeof(*operands));
 	int n = cli_parse(options, operands, argc, argv, &err);
 	const char *extra = n > 0 ? operands[0] : NULL;
@@ -113,11 +115,10 @@ static int parse(struct options *o, int argc, char **argv)
 		return cli_usage("bench", "unexpected argument %s", extra);
 	if (options[MODEL].given == options[SHAPE].given)
 		return cli_usage("bench", "give either --model or --shape");
-	if (!options[SHAPE].given && (options[SAVE].given || options[FORMAT].given))
-		return cli_usage("bench", "--save and --format go with --shape");
+	if (options[SAVE].given && !options[SHAPE].given)
+		return cli_usage("bench", "--save goes with --shape");
 	o->model = options[MODEL].value;
 	o->shape = options[SHAPE].value;
-	o->format = options[FORMAT].given ? options[FORMAT].value : "bf16";
 	o->save = options[SAVE].value;
 	o->json = options[JSON].value;
 	o->level = options[LEVEL_].value;
@@ -173,13 +174,15 @@ static void make_prompt(struct bench *b)
 	}
 }
 
-static int model_synthesise(struct model *m, const char *shape, const char *format, const char *save, struct err *err)
+static int open_model(struct bench *b, struct err *err)
 {
-	(void)m;
-	(void)shape;
-	(void)format;
-	(void)save;
-	return err_set(err, ERR_CANNOT_RUN, "--shape is not built");
+	const struct options *o = b->o;
+
+	if (o->model)
+		return model_open(&b->model, o->model, err);
+	if (model_synthesise(&b->model, o->shape, SEED, err))
+		return -1;
+	return o->save ? model_save_synthetic(&b->model, o->shape, o->save, err) : 0;
 }
 
 static int open_all(struct bench *b, struct err *err)
@@ -193,11 +196,9 @@ static int open_all(struct bench *b, struct err *err)
 		return err_set(err, ERR_INPUT, "--level: there is no level \"%s\" in this build", o->level);
 	if (level && !level_supported(level))
 		return err_set(err, ERR_CANNOT_RUN, "--level %s: %s", o->level, level_feature(level));
-	if (o->model ? model_open(&b->model, o->model, err) :
-	    model_synthesise(&b->model, o->shape, o->format, o->save, err))
-		return -1;
 	level_force(level);
-	if (arm_resolve(&arm, &o->at, &b->model, err) || session_open(&b->session, &b->model, &arm, &o->at, &limits, err))
+	if (open_model(b, err) || arm_resolve(&arm, &o->at, &b->model, err) ||
+	    session_open(&b->session, &b->model, &arm, &o->at, &limits, err))
 		return -1;
 	b->slots = xcalloc((size_t)o->size.batch, sizeof(*b->slots));
 	b->ids = xcalloc((size_t)o->size.batch, sizeof(*b->ids));
