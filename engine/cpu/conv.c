@@ -32,8 +32,11 @@ ALWAYS void conv_channels(const struct conv_job *j, float *state, const float *x
 	int n = j->channels - c;
 	vf tap[MAX_KERNEL], seen[MAX_KERNEL], bias = j->bias ? vf_load_part(j->bias + c, n) : (vf){0};
 
-	for (int k = 0; k < kernel; k++)
-		tap[k] = load_tap(j->w, kernel, c, k, n);
+	if (kernel == 4 && n >= VW)
+		vf_load_fours(tap, j->w + (size_t)c * 4);
+	else
+		for (int k = 0; k < kernel; k++)
+			tap[k] = load_tap(j->w, kernel, c, k, n);
 	for (int k = 0; k + 1 < kernel; k++)
 		seen[k] = vf_load_part(state + k * j->channels + c, n);
 	for (int t = 0; t < rows; t++) {

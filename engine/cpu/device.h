@@ -15,7 +15,7 @@ enum {
 /* What one thread alone uses. */
 struct thread_scratch {
 	void *panel;                 /* four rows of a weight, expanded (product.h) */
-	float *row;                  /* [max_in] an activation row, quantised */
+	float *row;                  /* the widest operand row: an activation row, quantised; B of a step */
 	float *choice;               /* [experts + n_group + VW] */
 	float *ssm;                  /* one head of a chunk scan (ssm.h) */
 	float *attn;                 /* attn.h */

@@ -6,6 +6,8 @@
  *   EXPAND(w, s, weights, scales)   memory -> OPERAND w[P], vf s[S]
  *   EXPAND_TAIL(w, s, weights, scales, columns)   optional: the same for the last columns of a row
  *   GEMV_ROWS      rows that a GEMV holds at once: enough independent sums to hide their latency
+ *   GEMV_AHEAD     bytes, at least, from the rows that it holds to those that it asks for, or 0: one row after the
+ *                  other is a stream that the hardware finds by itself, several side by side are not
  */
 
 ALWAYS vf DOT(step)(vf acc, const OPERAND *w, const vf *s, const OPERAND *x)
@@ -47,7 +49,9 @@ ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OP
 	size_t ldw = (size_t)l->in * W_BYTES / UNIT, lds = (size_t)l->in * S_BYTES / UNIT;
 	const uint8_t *w = (const uint8_t *)l->weight + (size_t)r * ldw;
 	const uint8_t *s = S ? l->block_scale + (size_t)r * lds : w;
-	const uint8_t *ahead = w + ahead_of((size_t)rows * ldw);
+	/* whole groups of rows, line by line in the order in which they lie */
+	size_t group = (size_t)rows * ldw;
+	const uint8_t *ahead = w + (GEMV_AHEAD + group - 1) / group * group;
 	int steps = l->in / UNIT, tail = l->in % UNIT;
 	OPERAND wv[P];
 	vf sv[S + !S];
@@ -60,7 +64,8 @@ ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OP
 		for (int i = 0; i < rows; i++) {
 			EXPAND(wv, sv, w + (size_t)i * ldw, s + (size_t)i * lds);
 			acc[i] = DOT(step)(acc[i], wv, sv, x);
-			__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
+			if (GEMV_AHEAD)
+				__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
 		}
 		ahead += rows * W_BYTES;
 		w += W_BYTES;
@@ -72,6 +77,8 @@ ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OP
 		for (int i = 0; i < rows; i++) {
 			EXPAND_TAIL(wv, sv, w + (size_t)i * ldw, s + (size_t)i * lds, tail);
 			acc[i] = DOT(step)(acc[i], wv, sv, x);
+			if (GEMV_AHEAD)
+				__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
 		}
 	}
 }
@@ -83,7 +90,6 @@ static void DOT(gemv)(const struct product *g, int r0, int r1, int t)
 	vf acc[VW];
 
 	for (; r + VW <= r1; r += VW) {
-#pragma GCC unroll 16
 		for (int i = 0; i < VW; i += GEMV_ROWS)
 			DOT(rows)(acc + i, GEMV_ROWS, g->w, r + i, x);
 		finish_rows(g, r, VW, t, vf_sum_each(acc));
@@ -191,3 +197,4 @@ static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND)
 #undef EXPAND_TAIL
 #undef PACKING
 #undef GEMV_ROWS
+#undef GEMV_AHEAD

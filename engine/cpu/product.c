@@ -31,13 +31,6 @@ static _Alignas(64) const uint16_t e2m1_words[32] = {
 };
 #endif
 
-/* How far ahead of the rows that it holds a GEMV asks for weights: whole groups of rows, in the order in which they
- * lie, into L2.  Rows side by side are short streams that the hardware finds late. */
-ALWAYS size_t ahead_of(size_t group)
-{
-	return (8192 + group - 1) / group * group;
-}
-
 /* Formats without block scales. */
 #define UNSCALED(expand, s, scales) ((void)(s), (void)(scales), expand)
 
@@ -152,6 +145,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 
 #define DOT(name) f32_##name
 #define GEMV_ROWS 4
+#define GEMV_AHEAD 8192
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -165,6 +159,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 
 #define DOT(name) f16_##name
 #define GEMV_ROWS 4
+#define GEMV_AHEAD 8192
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -178,6 +173,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 
 #define DOT(name) bf16_##name
 #define GEMV_ROWS 4
+#define GEMV_AHEAD 8192
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 2
@@ -191,6 +187,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 
 #define DOT(name) fp8_##name
 #define GEMV_ROWS 4
+#define GEMV_AHEAD 8192
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P 1
@@ -204,6 +201,7 @@ ALWAYS void expand_nvfp4(vf *w, vf *s, const uint8_t *p, const uint8_t *scales)
 
 #define DOT(name) nvfp4_##name
 #define GEMV_ROWS 4
+#define GEMV_AHEAD 8192
 #define OPERAND vf
 #define MUL_ADD(acc, w, x) vf_fma(w, x, acc)
 #define P (VW < 8 ? 16 / VW : 2)
@@ -262,7 +260,8 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 }
 
 #define DOT(name) half_bf16_##name
-#define GEMV_ROWS 8
+#define GEMV_ROWS 1
+#define GEMV_AHEAD 0
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 1
@@ -277,6 +276,7 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 
 #define DOT(name) half_fp8_##name
 #define GEMV_ROWS 8
+#define GEMV_AHEAD 8192
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 2
@@ -291,6 +291,7 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 
 #define DOT(name) half_nvfp4_##name
 #define GEMV_ROWS 8
+#define GEMV_AHEAD 8192
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 4

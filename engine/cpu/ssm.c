@@ -53,38 +53,30 @@ ALWAYS void store_state(void *p, size_t at, vf v, int n, enum dtype dtype)
 	memcpy((uint16_t *)p + at, half, (size_t)min_int(n, VW) * sizeof(*half));
 }
 
-/* Rows [p, p + rows) of a head: S = a S + (d B) x, y = S C, lane by row.  The output uses S before it is
- * rounded to its dtype. */
-ALWAYS vf step_rows(void *S, const float *x, const float *B, const float *C, float a, float d, int p, int rows, int N,
+/* Rows [p, p + rows) of a head, one after the other as they lie: S = a S + (d B) x, y = S C, lane by row.  The output
+ * uses S before it is rounded to its dtype. */
+ALWAYS vf step_rows(void *S, const float *x, const float *dB, const float *C, float a, int p, int rows, int N,
 		    enum dtype dtype)
 {
 	vf acc[VW] = {{0}};
 
-	for (int i = 0; i < rows; i += 4) {
-		int m = min_int(4, rows - i);
-		vf sum[4] = {{0}};
+	for (int i = 0; i < rows; i++) {
+		size_t at = (size_t)(p + i) * (size_t)N;
+		vf sum = {0}, xv = vf_set1(x[p + i]);
 
 		for (int n = 0; n < N; n += VW) {
-			vf b = vf_load_part(B + n, N - n) * vf_set1(d), c = vf_load_part(C + n, N - n);
+			vf s = vf_fma(vf_load_part(dB + n, N - n), xv,
+				      load_state(S, at + (size_t)n, N - n, dtype) * vf_set1(a));
 
-#pragma GCC unroll 4
-			for (int k = 0; k < 4; k++) {
-				if (k >= m)
-					break;
-				size_t at = (size_t)(p + i + k) * (size_t)N + (size_t)n;
-				vf s = vf_fma(b, vf_set1(x[p + i + k]), load_state(S, at, N - n, dtype) * vf_set1(a));
-
-				sum[k] = vf_fma(s, c, sum[k]);
-				store_state(S, at, s, N - n, dtype);
-			}
+			sum = vf_fma(s, vf_load_part(C + n, N - n), sum);
+			store_state(S, at + (size_t)n, s, N - n, dtype);
 		}
-		for (int k = 0; k < m; k++)
-			acc[i + k] = sum[k];
+		acc[i] = sum;
 	}
 	return vf_sum_each(acc);
 }
 
-ALWAYS void step_head(const struct ssm_job *j, int row, int h, float d, float a, enum dtype dtype)
+ALWAYS void step_head(const struct ssm_job *j, int row, int h, float d, float a, float *dB, enum dtype dtype)
 {
 	const struct ssm_shape *s = j->s;
 	int P = s->head_dim, N = s->state, Di = inner(s), g = h / (s->heads / s->groups);
@@ -94,8 +86,10 @@ ALWAYS void step_head(const struct ssm_job *j, int row, int h, float d, float a,
 	size_t at = (size_t)j->slots[row] * j->ssm.stride + (size_t)h * (size_t)P * (size_t)N;
 	char *S = (char *)j->ssm.data + at * (dtype == DTYPE_F32 ? 4 : 2);
 
+	for (int n = 0; n < N; n += VW)
+		vf_store_part(dB + n, vf_load_part(B + n, N - n) * vf_set1(d), N - n);
 	for (int p = 0; p < P; p += VW) {
-		vf v = step_rows(S, x, B, C, a, d, p, min_int(VW, P - p), N, dtype);
+		vf v = step_rows(S, x, dB, C, a, p, min_int(VW, P - p), N, dtype);
 
 		v = vf_fma(vf_set1(j->w->D[h]), vf_load_part(x + p, P - p), v);
 		vf_store_part(y + p, vf_round(j->dev, v), P - p);
@@ -107,9 +101,8 @@ static void step_part(void *arg, int part, int thread)
 	struct ssm_job *j = arg;
 	int H = j->s->heads, parts = (H + STEP_HEADS - 1) / STEP_HEADS;
 	int row = part / parts, h0 = part % parts * STEP_HEADS, n = min_int(STEP_HEADS, H - h0);
-	float d[VW] = {0}, A[VW] = {0}, a[VW];
+	float d[VW] = {0}, A[VW] = {0}, a[VW], *dB = j->dev->threads[thread].row;
 
-	(void)thread;
 	for (int i = 0; i < n; i++) {
 		d[i] = j->dt[(size_t)row * (size_t)j->lddt + h0 + i] + j->w->dt_bias[h0 + i];
 		A[i] = (float)j->w->A[h0 + i];
@@ -120,11 +113,11 @@ static void step_part(void *arg, int part, int thread)
 	vf_store(a, vf_exp(vf_load(A) * dt));
 	for (int i = 0; i < n; i++) {
 		if (j->ssm.dtype == DTYPE_F32)
-			step_head(j, row, h0 + i, d[i], a[i], DTYPE_F32);
+			step_head(j, row, h0 + i, d[i], a[i], dB, DTYPE_F32);
 		else if (j->ssm.dtype == DTYPE_BF16)
-			step_head(j, row, h0 + i, d[i], a[i], DTYPE_BF16);
+			step_head(j, row, h0 + i, d[i], a[i], dB, DTYPE_BF16);
 		else
-			step_head(j, row, h0 + i, d[i], a[i], DTYPE_F16);
+			step_head(j, row, h0 + i, d[i], a[i], dB, DTYPE_F16);
 	}
 }
 

@@ -50,6 +50,22 @@ static inline vf vf_sum_each(const vf *a)
 	return _mm256_permute_ps(c[0], 0xd8);
 }
 
+/* VW times four values in a row -> four vectors. */
+static inline void vf_load_fours(vf out[4], const float *p)
+{
+	__m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8), c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
+	__m256 r0 = _mm256_permute2f128_ps(a, c, 0x20), r1 = _mm256_permute2f128_ps(a, c, 0x31);
+	__m256 r2 = _mm256_permute2f128_ps(b, d, 0x20), r3 = _mm256_permute2f128_ps(b, d, 0x31);
+	__m256 u = _mm256_unpacklo_ps(r0, r1), v = _mm256_unpacklo_ps(r2, r3);
+
+	out[0] = _mm256_shuffle_ps(u, v, 0x44);
+	out[1] = _mm256_shuffle_ps(u, v, 0xee);
+	u = _mm256_unpackhi_ps(r0, r1);
+	v = _mm256_unpackhi_ps(r2, r3);
+	out[2] = _mm256_shuffle_ps(u, v, 0x44);
+	out[3] = _mm256_shuffle_ps(u, v, 0xee);
+}
+
 static inline vi vi_load_u8(const uint8_t *p)
 {
 	return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));

@@ -57,6 +57,22 @@ static inline vf vf_sum_each(const vf *a)
 	return _mm512_permutexvar_ps(order, b[0]);
 }
 
+/* VW times four values in a row -> four vectors. */
+static inline void vf_load_fours(vf out[4], const float *p)
+{
+	const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+	const __m512i high = _mm512_setr_epi32(2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31);
+	__m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16), c = _mm512_loadu_ps(p + 32), d = _mm512_loadu_ps(p + 48);
+	__m512 ab = _mm512_permutex2var_ps(a, low, b), cd = _mm512_permutex2var_ps(c, low, d);
+
+	out[0] = _mm512_shuffle_f32x4(ab, cd, 0x44);
+	out[1] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+	ab = _mm512_permutex2var_ps(a, high, b);
+	cd = _mm512_permutex2var_ps(c, high, d);
+	out[2] = _mm512_shuffle_f32x4(ab, cd, 0x44);
+	out[3] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+}
+
 static inline vi vi_load_u8(const uint8_t *p)
 {
 	return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));

@@ -32,6 +32,13 @@ static inline vf vf_sum_each(const vf *a)
 	return (vf){vf_sum(a[0]), vf_sum(a[1]), vf_sum(a[2]), vf_sum(a[3])};
 }
 
+/* VW times four values in a row -> four vectors. */
+static inline void vf_load_fours(vf out[4], const float *p)
+{
+	for (int k = 0; k < 4; k++)
+		out[k] = (vf){p[k], p[k + 4], p[k + 8], p[k + 12]};
+}
+
 static inline vi vi_load_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 
 static inline vf vf_load_f16(const uint16_t *p)
