@@ -204,6 +204,22 @@ START_TEST(test_own_choice)
 }
 END_TEST
 
+/* Hash of the logits after the longest prompt in pieces of a, b and the rest; b == 0: of a and the rest. */
+static uint64_t in_two_or_three(struct session *s, int a, int b)
+{
+	int32_t ids[LONGEST];
+	struct logits_row row;
+
+	for (int i = 0; i < LONGEST; i++)
+		ids[i] = prompt_id(s, PROMPTS - 1, i);
+	session_reset(s, 0);
+	session_prefill(s, NULL, 0, ids, a, -1);
+	if (b)
+		session_prefill(s, NULL, 0, ids + a, b, -1);
+	session_prefill(s, &row, 0, ids + a + b, LONGEST - a - b, -1);
+	return row.xxh64;
+}
+
 /* Where the carried state is fp32, a prefill split at multiples of chunk_size gives the same bits (ref; others may
  * choose their kernels by the number of rows). */
 START_TEST(test_split_at_chunks)
@@ -222,6 +238,9 @@ START_TEST(test_split_at_chunks)
 		ck_assert_mem_eq(&whole, &by_8, sizeof(whole));
 		ck_assert_mem_eq(&whole, &by_16, sizeof(whole));
 	}
+	/* Boundaries are absolute: after 3 tokens the next is 5 further on, whether the piece ends there or not. */
+	ck_assert(in_two_or_three(&s, 3, 0) == in_two_or_three(&s, 3, 5));
+	ck_assert(in_two_or_three(&s, 3, 0) != in_two_or_three(&s, 4, 0));
 	close_case(&s, &m);
 }
 END_TEST
