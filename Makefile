@@ -28,6 +28,7 @@ CUDA     := 0
 endif
 
 LIBS     := jansson yaml-0.1 libpcre2-8 libcrypto libxxhash
+GATESLIBS := libcurl          # of assay alone: an engine asks no network
 TESTLIBS := check
 
 # No -march here: what a CPU feature needs is compiled per level (engine/cpu) and chosen at run time.
@@ -57,8 +58,9 @@ cuda_obj    = $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard engine/cuda/*.cu))
 endif
 
 # Expanded when a compiler is called, which is after `libraries`.
-PKG_CFLAGS = $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
+PKG_CFLAGS = $(shell pkg-config --cflags $(LIBS) $(GATESLIBS) 2>/dev/null)
 PKG_LIBS   = $(shell pkg-config --libs $(LIBS) 2>/dev/null)
+GATES_LIBS = $(shell pkg-config --libs $(GATESLIBS) 2>/dev/null)
 CHECK_LIBS = $(shell pkg-config --libs $(TESTLIBS) 2>/dev/null)
 
 contract_src := $(wildcard contract/*.c)
@@ -114,9 +116,11 @@ $(BUILD)/%.a:
 # The judge never links the model: the engine's library is absent from its line.
 $(BUILD)/assay: $(BUILD)/gates/main.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
 $(BUILD)/assay-engine: $(BUILD)/engine/main.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
+$(BUILD)/assay: ONLY_LIBS = $(GATES_LIBS)
+$(BUILD)/assay-engine: ONLY_LIBS = $(ENGINE_LIBS)
 $(BUILD)/assay $(BUILD)/assay-engine:
 	@$(if $(Q),echo "  LD      $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ONLY_LIBS) -lm
 
 # The engine with planted faults, for `assay selftest`: its own objects, never installed (engine/faults.h).
 faulty_obj = $(patsubst $(BUILD)/%,$(BUILD)/faulty/%,$(call obj,engine/main.c $(engine_src)) $(level_obj)) $(cuda_obj)
@@ -138,12 +142,13 @@ $(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libengin
 $(BUILD)/engine/tests/cuda/check_%: $(BUILD)/engine/tests/cuda/check_%.o $(call obj,$(cuda_support)) $(BUILD)/libenginetest.a $(BUILD)/libengine.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
 $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(GATES_LIBS) -lm
 # The runner is tested as a program, with an engine that misbehaves on request.
-$(BUILD)/gates/tests/fake_engine: $(BUILD)/gates/tests/fake_engine.o $(BUILD)/libcontract.a
+$(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
 $(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_selftest: | $(BUILD)/assay-engine-faulty
+$(BUILD)/gates/tests/check_openai: | $(BUILD)/gates/tests/replay_server $(BUILD)/assay
 $(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
 .SECONDARY:
 

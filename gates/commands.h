@@ -16,6 +16,8 @@ int command_show(int argc, char **argv);
 int command_doctor(int argc, char **argv);       /* doctor.c */
 int command_schema(int argc, char **argv);       /* command_show.c */
 int command_report(int argc, char **argv);       /* command_report.c */
+int command_openai(int argc, char **argv);       /* ask.c */
+int command_capture(int argc, char **argv);      /* capture.c */
 
 /* "assay: TEXT" on stderr; always EXIT_USAGE. */
 int command_fail(const struct err *err);

@@ -199,6 +199,7 @@ static void leg_release(struct leg *l)
 	free(l->host);
 	text_release(&l->reason);
 	text_release(&l->voids);
+	text_release(&l->unproven);
 	for (int m = 0; m < N_MODES; m++)
 		free(l->modes[m].rows);
 	free(l->flips);

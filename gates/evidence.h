@@ -94,6 +94,7 @@ struct leg {
 	enum adjudication adjudication;
 	struct text reason;                  /* owned */
 	struct text voids;                   /* owned; why the leg is VOID; empty: it is not */
+	struct text unproven;                /* owned; what a foreign engine has not shown and the recipe does not require */
 	struct mode_compare modes[N_MODES];
 	struct suspect suspect;              /* the first */
 	size_t n_suspects;

@@ -1,6 +1,7 @@
 /* The verdict ladder of a leg and of the run.  docs/judging.md, section 8; exit codes: docs/formats.md, section 1. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gates/evidence.h"
 #include "gates/golden_tool.h"
@@ -223,13 +224,19 @@ static void say_regime(const struct evidence *e, struct leg *l)
 {
 	const struct golden_profile *base = e->oracle.base;
 	int batch = l->report.effective.value[FACTOR_BATCH];
-	bool shown = false;
+	bool shown = false, scored = false;
 
-	for (int k = 0; k < e->golden.n_profiles; k++)
+	for (int k = 0; k < e->golden.n_profiles; k++) {
 		shown = shown || profile_batch(&e->golden.profiles[k]) == 2;
+		scored = scored || e->golden.profiles[k].mode == GOLDEN_FORCED;
+	}
 	if (batch != 1 && batch != ARM_UNSET && profile_batch(base) == 1 && !shown)
 		text_also(&l->reason, "the leg decodes several sequences together, the golden was captured one at a time: capture a "
 			  "batched profile");
+	for (int i = 0; i < l->report.engine.n_features && e->recipe.modes[MODE_FORCED]; i++)
+		if (!strcmp(l->report.engine.features[i].name, "forced") && base->mode == GOLDEN_FREE)
+			text_also(&l->reason, "mode forced was computed by %s, the golden by decoding%s", l->report.engine.features[i].value,
+				  scored ? "" : ": capture a profile in mode forced");
 	if (base->mode == GOLDEN_FORCED)
 		text_also(&l->reason, "profile `%s` was scored in forced mode: its ids are no free run", base->name);
 }
@@ -250,6 +257,8 @@ static void say_notes(const struct evidence *e, struct leg *l)
 	}
 	say_contradictions(e, l);
 	say_regime(e, l);
+	if (l->unproven.n)
+		text_also(&l->reason, "unproven: %s", l->unproven.s);
 	if (e->golden.n_files == 0)
 		text_also(&l->reason, "identity of the model NOT MEASURED: the golden lists no files");
 }

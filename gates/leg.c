@@ -10,7 +10,7 @@
 #define TAIL_BYTES 65536
 #define TAIL_LINE 400
 
-static const struct launcher *const launchers[] = {&launch_local};
+static const struct launcher *const launchers[] = {&launch_local, &launch_openai};
 
 void leg_task_open(struct leg_task *task, const char *run_dir)
 {
@@ -125,10 +125,7 @@ static const struct launcher *find_launcher(const struct recipe_leg *leg)
 
 static void refuse_unserved(const struct recipe_leg *leg, struct leg_exit *e)
 {
-	if (leg->host)
-		leg_refuse(e, LEG_CANNOT_RUN, "host %s: this build has no launcher for other machines", leg->host);
-	else
-		leg_refuse(e, LEG_CANNOT_RUN, "engine %s: this build has no launcher for servers", leg->url);
+	leg_refuse(e, LEG_CANNOT_RUN, "host %s: this build has no launcher for other machines", leg->host);
 }
 
 int leg_run(const struct leg_task *task, struct leg_exit *e, struct err *err)

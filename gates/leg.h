@@ -35,6 +35,7 @@ struct launcher {
 };
 
 extern const struct launcher launch_local;      /* launch_local.c: a child process here */
+extern const struct launcher launch_openai;     /* launch_openai.c: a completions server */
 
 void leg_task_open(struct leg_task *task, const char *run_dir);   /* names the files; the rest is the caller's */
 void leg_task_release(struct leg_task *task);

@@ -56,6 +56,16 @@ static const struct command commands[] = {
 	{"record", NULL, "RUN_DIR", "copy the verdict to results/, append the benchmark record, regenerate docs tables", ""},
 	{"history", NULL, "RECIPE", "what changed between recorded verdicts", ""},
 	{"compare", NULL, "RUN_DIR RUN_DIR", "two runs side by side", ""},
+	{"openai", command_openai, "--url URL --model NAME [--text] [--key-env VARIABLE] [--timeout S] [--report FILE]",
+	 "put a request (stdin) to a completions server; its answers become a report",
+	 "  --url URL             the protocol's root, as http://127.0.0.1:8080/v1\n"
+	 "  --model NAME          as the server names it\n"
+	 "  --text                send prompts as texts, not as ids\n"
+	 "  --key-env VARIABLE    the environment variable that holds the server's key\n"
+	 "  --timeout S           seconds for one answer (120)\n"
+	 "  --report FILE         instead of stdout\n"
+	 "\n"
+	 "Legs with `engine: {openai: URL, model: NAME}` run this. docs/foreign-engines.md\n"},
 	{"capture", NULL, "RECIPE", "run oracles, write golden profiles", ""},
 	{"golden", golden_main, "check|show|diff|import FILE...", "look at goldens", NULL},
 	{"selftest", selftest_main, "[--fault NAME] [options]", "planted faults, and which instrument catches each", NULL},

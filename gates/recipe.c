@@ -243,7 +243,7 @@ static int read_outline(struct recipe_reader *rd)
 {
 	static const char *const known[] = {"schema", "name", "kind", "question", "model", "golden", "profile", "prompts",
 		"steps", "modes", "timeout_s", "base", "legs", "require", "features", "sha256", "hypotheses", "claims", "limit"};
-	static const char *const needed[] = {"schema", "name", "kind", "model", "golden", "steps", "legs", "require"};
+	static const char *const needed[] = {"schema", "name", "kind", "model", "golden", "steps", "legs"};
 	const struct ynode *root = &rd->y.root, *schema;
 
 	if (yaml_want_map(&rd->y, root, "recipe", rd->err))
@@ -280,8 +280,9 @@ static int check_whole(struct recipe_reader *rd)
 	const struct recipe *r = rd->r;
 	const struct ynode *root = &rd->y.root, *legs = yaml_get(root, "legs");
 
+	/* A foreign engine has no counters of ours: what the recipe does not require of it is listed as unproven. */
 	for (int i = 0; i < r->n_legs; i++)
-		if (r->legs[i].contract.n == 0)
+		if (r->legs[i].contract.n == 0 && r->legs[i].engine == ENGINE_BUILT)
 			return yaml_error(&rd->y, legs->key_at[i], rd->err, "leg `%s` has no contract: `require` has no `%s`, and "
 					  "`all` does not replace it", r->legs[i].name, r->legs[i].name);
 	if (r->kind == RECIPE_DISCRIMINATE && !r->n_hypotheses)
@@ -364,6 +365,7 @@ static void leg_release(struct recipe_leg *leg)
 	free(leg->name);
 	free(leg->url);
 	free(leg->url_model);
+	free(leg->url_key_env);
 	free(leg->host);
 	arm_at_release(&leg->own_at);
 	arm_at_release(&leg->at);

@@ -41,6 +41,8 @@ struct recipe_leg {
 	enum engine_kind engine;
 	char **argv; int argc;               /* ENGINE_ARGV; owned */
 	char *url, *url_model;               /* ENGINE_OPENAI; owned */
+	char *url_key_env;                   /* the environment variable that holds the key; owned; NULL: none */
+	bool url_text;                       /* prompts go as texts, not as ids */
 	char *host;                          /* launcher target; NULL: here */
 	struct contract contract;            /* `require` of this leg, without `all` */
 };

@@ -117,12 +117,26 @@ static int read_at(struct recipe_reader *rd, struct arm_at_list *at, const struc
 
 /* ---- legs ---- */
 
+/* What may be said of a server beside its URL and model. */
+static int read_server(struct recipe_reader *rd, struct recipe_leg *leg, const struct ynode *engine)
+{
+	const struct ynode *prompts = yaml_get(engine, "prompts"), *key = yaml_get(engine, "key_env");
+
+	if ((prompts && yaml_want_string(&rd->y, prompts, "prompts", rd->err)) || (key && yaml_want_string(&rd->y, key, "key_env", rd->err)))
+		return -1;
+	leg->url_text = prompts && strcmp(prompts->text, "text") == 0;
+	if (prompts && !leg->url_text && strcmp(prompts->text, "ids") != 0)
+		return yaml_error(&rd->y, prompts->at, rd->err, "prompts: expected `ids` or `text`, found `%.60s`", prompts->text);
+	leg->url_key_env = key ? xstrdup(key->text) : NULL;
+	return 0;
+}
+
 static int read_engine(struct recipe_reader *rd, struct recipe_leg *leg, const struct ynode *engine)
 {
-	static const char *const known[] = {"argv", "openai", "model"};
+	static const char *const known[] = {"argv", "openai", "model", "prompts", "key_env"};
 	const struct ynode *argv, *url, *model;
 
-	if (yaml_want_keys(&rd->y, engine, "engine", known, 3, rd->err))
+	if (yaml_want_keys(&rd->y, engine, "engine", known, 5, rd->err))
 		return -1;
 	argv = yaml_get(engine, "argv");
 	url = yaml_get(engine, "openai");
@@ -143,7 +157,7 @@ static int read_engine(struct recipe_reader *rd, struct recipe_leg *leg, const s
 		}
 		return 0;
 	}
-	if (!url || !model || engine->n != 2)
+	if (!url || !model || argv)
 		return yaml_error(&rd->y, engine->at, rd->err, "engine: expected {argv: [PROGRAM, ...]} or {openai: URL, "
 				  "model: NAME}");
 	if (yaml_want_string(&rd->y, url, "openai", rd->err) || yaml_want_string(&rd->y, model, "model", rd->err))
@@ -151,7 +165,7 @@ static int read_engine(struct recipe_reader *rd, struct recipe_leg *leg, const s
 	leg->engine = ENGINE_OPENAI;
 	leg->url = xstrdup(url->text);
 	leg->url_model = xstrdup(model->text);
-	return 0;
+	return read_server(rd, leg, engine);
 }
 
 static int read_leg(struct recipe_reader *rd, struct recipe_leg *leg, const struct ynode *map, bool *own_at)
@@ -205,7 +219,7 @@ static bool same_leg(const struct recipe_leg *a, const struct recipe_leg *b)
 	arm_defaults(&x);
 	arm_defaults(&y);
 	return arm_equal(&x, &y) && arm_at_equal(&a->at, &b->at) && a->engine == b->engine && same_words(a, b)
-	       && same_text(a->url, b->url) && same_text(a->url_model, b->url_model) && same_text(a->host, b->host);
+	       && a->url_text == b->url_text && same_text(a->url, b->url) && same_text(a->url_model, b->url_model) && same_text(a->host, b->host);
 }
 
 bool recipe_same_legs(const struct recipe *r, int *first, int *second)

@@ -5,7 +5,7 @@ set -u
 
 # What pkg-config calls it, and the Debian package.
 modules='jansson:libjansson-dev yaml-0.1:libyaml-dev libpcre2-8:libpcre2-dev libcrypto:libssl-dev
-	libxxhash:libxxhash-dev check:check'
+	libxxhash:libxxhash-dev libcurl:libcurl4-openssl-dev check:check'
 
 have_module() {
 	if command -v pkg-config >/dev/null 2>&1; then

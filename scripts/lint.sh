@@ -27,7 +27,7 @@ product=$(files engine gates contract | grep -E '\.(c|h|cu)$' | grep -v '/tests/
 scripts=$(files '*.sh' '*.py' Makefile .ci)
 
 rule 'factors arrive by argument, not by the environment' '\<(secure_)?getenv *\(' \
-	'getenv\("(HOME|TMPDIR|NO_COLOR)"\)' $(echo "$product" | grep -E '^(engine|gates)/')
+	'getenv\("(HOME|TMPDIR|NO_COLOR)"\)|name \? getenv\(name\)' $(echo "$product" | grep -E '^(engine|gates)/')
 rule 'nothing is left undone in a comment' '\<(TO''DO|FIX''ME|XX''X)\>' '^$' $sources $scripts
 rule 'the judge never includes the engine' '# *include +"engine/' '^$' $(echo "$product" | grep -E '^(gates|contract)/')
 rule 'no path of one machine' '(^|[^A-Za-z0-9_.])/(home|root|Users)/' '^$' $sources $scripts
