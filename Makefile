@@ -143,6 +143,10 @@ $(BUILD)/engine/tests/cuda/check_%: $(BUILD)/engine/tests/cuda/check_%.o $(call 
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
 $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(GATES_LIBS) -lm
+# The page is tested in a browser, where there is one.
+$(BUILD)/gates/tests/check_page: gates/tests/check_page.py
+	@mkdir -p $(@D)
+	$(Q)printf '#!/bin/sh\ncommand -v python3 >/dev/null || { echo check_page: skipped, no python3 is installed; exit 77; }\nexec python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages\n' > $@ && chmod +x $@
 # The runner is tested as a program, with an engine that misbehaves on request.
 $(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
@@ -156,7 +160,7 @@ tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tes
 
 # ---- what people call ----
 
-.PHONY: libraries deps gate check test asan valgrind lint install help clean FORCE
+.PHONY: libraries deps gate check test check-browser asan valgrind lint install help clean FORCE
 deps: libraries ## install by apt what is missing (Debian 12)
 # Other goals than these install nothing, but say what is missing before a compiler does.
 libraries:
@@ -166,8 +170,12 @@ libraries:
 gate: all ## deps, build, and run recipes/on-off-host.yaml
 	$(Q)$(BUILD)/assay run recipes/on-off-host.yaml || { echo "gate: assay run exited $$?"; exit 1; }
 
-check test: all $(tests) ## deps, build with warnings as errors, and every test that this machine can run
-	$(Q)sh scripts/run-tests.sh $(tests)
+check test: all $(tests) $(BUILD)/gates/tests/check_page ## deps, build with warnings as errors, and every test that this machine can run
+	$(Q)sh scripts/run-tests.sh $(tests) $(BUILD)/gates/tests/check_page
+
+# Pages and screenshots stay in build/pages.
+check-browser: all ## the HTML report in headless Chromium, at its largest too (Debian: chromium, libjs-chart.js)
+	$(Q)python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages --large
 
 asan: all $(tests) ## deps, build in build/asan, and every test under ASan, UBSan and leak detection
 	$(Q)ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 \

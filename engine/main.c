@@ -2,18 +2,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bench.h"
 #include "cli.h"
 #include "contract/version.h"
 #include "faults.h"
 #include "host.h"
+#include "info.h"
 #include "run.h"
 #include "text.h"
-#if __has_include("info.h")
-#include "info.h"
-#endif
-#if __has_include("bench.h")
-#include "bench.h"
-#endif
 
 static const struct command {
 	const char *name;
@@ -22,12 +18,8 @@ static const struct command {
 } commands[] = {
 	{ "run", run_main, "run one leg of a recipe and leave a report" },
 	{ "generate", generate_main, "continue a text" },
-#if __has_include("bench.h")
 	{ "bench", bench_main, "measure prefill and decode" },
-#endif
-#if __has_include("info.h")
 	{ "info", info_main, "what a checkpoint holds" },
-#endif
 	{ "tokenize", tokenize_main, "text to ids" },
 	{ "detokenize", detokenize_main, "ids to text" },
 	{ "arms", arms_main, "the factors, their values and defaults" },

@@ -428,7 +428,7 @@ static bool side_distances(double *all[2], size_t n[2], const struct subject *s,
 	for (int k = 0; k < o->golden->n_profiles; k++) {
 		const struct golden_profile *p = &o->golden->profiles[k];
 		const struct golden_row *row = golden_row_find(p, c->prompt);
-		int side = c->side[k], fork = row && p->mode == GOLDEN_FREE ? row_fork(row, o->prompts[prompt].base) : -1;
+		int side = (int)c->side[k], fork = row && p->mode == GOLDEN_FREE ? row_fork(row, o->prompts[prompt].base) : -1;
 
 		if (side < 0 || !row || !row->steps || step >= row->n || (fork >= 0 && step > fork))
 			continue;

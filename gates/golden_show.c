@@ -153,7 +153,7 @@ static int diff_models(FILE *out, const struct golden *a, const struct golden *b
 {
 	int differ = 0;
 
-	if (strcmp(a->model ? a->model : "", b->model ? b->model : "")) {
+	if (strcmp(a->model ? a->model : "", b->model ? b->model : "") != 0) {
 		fprintf(out, "model: %s | %s\n", a->model, b->model);
 		differ = 1;
 	}

@@ -23,7 +23,7 @@ int profile_batch(const struct golden_profile *p)
 
 	if (json_is_integer(batch))
 		return json_integer_value(batch) == 1 ? 1 : 2;
-	return !json_is_string(batch) ? 0 : strcmp(json_string_value(batch), "1") ? 2 : 1;
+	return !json_is_string(batch) ? 0 : strcmp(json_string_value(batch), "1") != 0 ? 2 : 1;
 }
 
 /* ---- check */
@@ -118,7 +118,7 @@ static int check_model(struct checking *c, const char *dir, int64_t *vocab, stru
 
 		if (!file_exists(path))
 			wrong(c, "the model directory lacks ", f->name);
-		else if (!sha256_file(path, hex, err) && strcmp(hex, f->sha256))
+		else if (!sha256_file(path, hex, err) && strcmp(hex, f->sha256) != 0)
 			wrong(c, "the sha256 differs: ", f->name);
 		free(path);
 	}
@@ -334,7 +334,6 @@ int golden_main(int argc, char **argv)
 		{ "out", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	struct golden_options o = { 0 };
-	const char *verb = argc > 1 ? argv[1] : "";
 	int c;
 
 	optind = 0;
@@ -347,7 +346,7 @@ int golden_main(int argc, char **argv)
 	}
 	if (optind >= argc)
 		return bad_usage("what to do: check, show, diff or import?");
-	verb = argv[optind++];
+	const char *verb = argv[optind++];
 	int n = argc - optind;
 
 	if (!strcmp(verb, "check"))

@@ -381,8 +381,7 @@ static void plan(struct oracle *o, const int *prompts, int n_prompts, int max_st
 		struct oracle_prompt *p = &o->prompts[i];
 
 		p->prompt = prompts[i];
-		p->base = golden_row_find(o->base, p->prompt);
-		BUG_ON(!p->base);
+		p->base = golden_row_find(o->base, p->prompt);     /* the caller promised one */
 		p->planned = p->base->n < max_steps ? p->base->n : max_steps;
 		p->first = o->n_positions;
 		o->n_positions += (size_t)p->planned;

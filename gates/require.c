@@ -200,7 +200,7 @@ static void check_rows(const struct evidence *e, struct leg *l, enum mode m)
 		if (!row)
 			continue;
 		if (row->n_prompt != prompt->n ||
-		    (prompt->n && memcmp(row->prompt_ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids)))
+		    (prompt->n && memcmp(row->prompt_ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids) != 0))
 			text_also(&l->voids, "%s %s: the prompt ids are not the golden's", mode_name(m), row->id);
 		if (row->n > e->recipe.max_steps)
 			text_also(&l->voids, "%s %s: %d tokens came back, %d were planned", mode_name(m), row->id, row->n,
@@ -311,7 +311,8 @@ void require_same_runs(struct evidence *e)
 		for (int j = i + 1; j < e->n_legs; j++) {
 			struct leg *a = &e->legs[i], *b = &e->legs[j];
 
-			if (!a->has_report || !b->has_report || strcmp(a->engine, b->engine) || strcmp(a->host, b->host) ||
+			if (!a->has_report || !b->has_report || strcmp(a->engine, b->engine) != 0 ||
+			    strcmp(a->host, b->host) != 0 ||
 			    !arm_equal(&a->report.effective, &b->report.effective) ||
 			    !arm_at_equal(&a->report.effective_at, &b->report.effective_at))
 				continue;

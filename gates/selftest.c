@@ -181,7 +181,7 @@ static void print_row(const char *name, const struct detection *d)
 	printf("%-16s", name ? name : "(none)");
 	for (int i = 0; i < N_INSTRUMENTS; i++) {
 		printf(" %-9s", d->caught[i] ? "CAUGHT" : "-");
-		golden |= d->caught[i] && i < BY_F64;
+		golden |= i < BY_F64 && d->caught[i];
 		any |= d->caught[i];
 	}
 	for (int i = 0; i < 2; i++)

@@ -118,7 +118,7 @@ int selftest_tiny(struct detection *d, const struct selftest *s, const char *fau
 	bool twins = true;
 
 	for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-		bool mamba = strcmp(models[i].name, "tiny-moe") && strcmp(models[i].name, "tiny-group");
+		bool mamba = strcmp(models[i].name, "tiny-moe") != 0 && strcmp(models[i].name, "tiny-group") != 0;
 		bool same = true;
 
 		if (try_model(d, s, fault, i, &same, err))

@@ -69,7 +69,7 @@ json_t *verdict_load(const char *path, struct err *err)
 		{ "hypotheses", JSON_OBJECT }, { "claims", JSON_ARRAY }, { "next_legs", JSON_ARRAY },
 	};
 
-	if (v && (!schema || strcmp(schema, "assay/verdict/1")))
+	if (v && (!schema || strcmp(schema, "assay/verdict/1") != 0))
 		err_set(err, ERR_INPUT, "%s: $.schema: expected assay/verdict/1, found %s", file, schema ? schema : "nothing");
 	for (size_t i = 0; v && !err->kind && i < sizeof members / sizeof *members; i++) {
 		const json_t *m = json_object_get(v, members[i].key);

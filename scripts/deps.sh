@@ -15,6 +15,11 @@ have_module() {
 	fi
 }
 
+# What the HTML report embeds.
+have_chart_js() {
+	[ -f /usr/share/javascript/chart.js/chart.min.js ]
+}
+
 have_headers() {
 	printf '#include <stdio.h>\n' | "${CC:-gcc}" -E - >/dev/null 2>&1
 }
@@ -28,7 +33,12 @@ missing_packages() {
 	done
 }
 
+# Charts alone are no reason to stop.
 refuse() {
+	if [ -z "$missing" ]; then
+		echo "deps: $1; without $wanted HTML reports have tables instead of charts" >&2
+		exit 0
+	fi
 	echo "deps: $1" >&2
 	echo "deps: missing packages:" $missing >&2
 	exit 2
@@ -36,13 +46,14 @@ refuse() {
 
 # Every missing package has a candidate in the lists that are there.
 lists_know_them() {
-	for p in $missing; do
+	for p in $missing $wanted; do
 		apt-cache show "$p" >/dev/null 2>&1 || return 1
 	done
 }
 
-missing=$(missing_packages)
-[ -n "$missing" ] || exit 0
+missing=$(missing_packages) wanted=
+[ "${1:-}" = --check ] || have_chart_js || wanted=libjs-chart.js
+[ -n "$missing$wanted" ] || exit 0
 [ "${1:-}" != --check ] || refuse 'run `make deps`, or install them by hand'
 command -v apt-get >/dev/null 2>&1 || refuse 'there is no apt-get here; install the equivalents by hand'
 
@@ -54,7 +65,7 @@ if [ "$(id -u)" != 0 ]; then
 	$sudo true || refuse 'sudo refuses'
 fi
 
-echo "deps: installing" $missing
+echo "deps: installing" $missing $wanted
 get="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y"
 install="$get install --no-install-recommends"
 updated=
@@ -62,9 +73,15 @@ if ! lists_know_them; then
 	$get update </dev/null || refuse 'apt-get update failed'
 	updated=1
 fi
-if ! $install $missing </dev/null; then
-	[ -z "$updated" ] || refuse 'apt-get install failed'
-	$get update </dev/null && $install $missing </dev/null || refuse 'apt-get install failed'
+if ! $install $missing $wanted </dev/null; then
+	# What must be there does not wait for what is only wanted.
+	[ -n "$updated" ] || $get update </dev/null
+	if [ -n "$missing" ]; then
+		$install $missing </dev/null || refuse 'apt-get install failed'
+	fi
+	if [ -n "$wanted" ]; then
+		$install $wanted </dev/null || { missing=; refuse 'apt-get install failed'; }
+	fi
 fi
 missing=$(missing_packages)
 [ -z "$missing" ] || refuse 'installed, but still not found'

@@ -154,7 +154,7 @@ START_TEST(test_help)
 {
 	static const char *const commands[] = {
 		"--help", "-h", "run --help", "run -h", "generate --help", "tokenize --help", "detokenize --help",
-		"arms --help",
+		"arms --help", "info --help", "bench --help",
 	};
 
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {

@@ -16,7 +16,7 @@ function axis(title, more) {
 }
 
 /* Powers of ten and what lies between them, without a crowd. */
-const logTicks = {callback: v => /^[125]e/.test(v.toExponential()) ? short(v) : null};
+const logTicks = {callback: v => v === floorOf ? '\u2264 ' + floorOf : /^[125]e/.test(v.toExponential()) ? short(v) : null};
 function logAxis(title) {
 	const a = axis(title, {type: 'logarithmic'});
 	Object.assign(a.ticks, logTicks, {maxTicksLimit: 14});
@@ -99,8 +99,8 @@ function marginConfig() {
 	legNames.forEach((name, l) => {
 		const data = flipPoints(l);
 		if (data.length)
-			sets.push({label: `${name}: flips (${data.length})`, data, showLine: false, borderColor: legColour(l), backgroundColor: legColour(l),
-				pointStyle: shapes[l % 8], pointRadius: 5, pointBorderWidth: 2, order: l});
+			sets.push({label: `${name}: flips (${data.length})`, data, showLine: false, borderColor: legColour(l), backgroundColor: legColour(l) + '40',
+				pointStyle: shapes[l % 8], pointRadius: 5 + l % 4, pointBorderWidth: 2, order: l});
 	});
 	return {type: 'line', data: {datasets: sets}, options: {scales: {x: xAxis(), y: logAxis('oracle margin, nats')},
 		plugins: {tooltip: {callbacks: {title: items => where(items[0].parsed.x), label: item => {

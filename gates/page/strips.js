@@ -33,7 +33,7 @@ function tokenButton(l, mode, p, step, row) {
 
 function strip(l, p) {
 	const prompt = doc.prompts[p], mode = state.mode, row = l < 0 ? null : answers(l, mode), n = l < 0 ? prompt.planned : row ? row.rows[p] : 0;
-	const who = l < 0 ? 'expected' : legNames[l], list = make('ol', {class: 'strip', 'aria-label': `${who}, ${mode}, prompt ${prompt.id}`});
+	const who = l < 0 ? 'expected' : legNames[l], list = make('ol', {class: doc.tokens.texts ? 'strip' : 'strip bare', 'aria-label': `${who}, ${mode}, prompt ${prompt.id}`});
 	for (let step = 0; step < n; step++) {
 		const item = document.createElement('li');
 		item.append(tokenButton(l, mode, p, step, row));
@@ -84,7 +84,7 @@ function tokenFacts({l, mode, p, step}) {
 	const fork = prompt.forks_at;
 	const pairs = [['expected', tokenQuoted(expected()[at])], ['got', row ? tokenQuoted(row.got[at]) : null],
 		['oracle margin', nats(flip && isNumber(flip.margin) ? flip.margin : margins()[at], flip && flip.bound)],
-		['own margin', l < 0 || after ? null : flip && isNumber(flip.own) ? nats(flip.own, flip.ownBound) : own && doc.legs[l].own_mode === mode ? nats(own[at]) : null],
+		[flip || !own || doc.legs[l].own_mode === mode ? 'own margin' : 'own margin, forced', l < 0 || after ? null : flip && isNumber(flip.own) ? nats(flip.own, flip.ownBound) : own ? nats(own[at]) : null],
 		['distance', distance && !after && isNumber(distance[at]) ? `${short(distance[at])} nats; the oracle\u2019s spread ${short(spreads()[at])}` : null],
 		['oracle itself', l < 0 || flip ? fork === null ? 'never forks here' : fork === step ? 'forks at this step' : `forks at step ${fork}` : null]];
 	if (flip)

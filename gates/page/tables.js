@@ -30,16 +30,15 @@ function showLegs() {
 	const measured = judged.map(leg => path(leg, 'noise', 'distance')).filter(d => d && isNumber(d.R));
 	const low = Math.min(.5, ...measured.map(d => .8 * (d.lower || d.R || 1))), high = Math.max(2.6, ...measured.map(d => 1.2 * Math.max(d.c, d.upper || d.R)));
 	const s = section('legs', 'Legs', table('', ['Leg', 'Verdict', 'Adjudication', {text: 'Tokens', num: true}, 'Contract',
-		{text: 'R, 95 % interval', num: true}, 'Distance', 'Forks, p', 'Flips (expected), p', {text: 'ms/token', num: true}],
+		'R, 95 % interval', 'Forks, p', 'Flips (expected), p', {text: 'ms/token', num: true}],
 		judged.map((leg, l) => {
 			const lines = leg.contract || [], met = lines.filter(line => line.ok).length, d = path(leg, 'noise', 'distance');
 			const forks = path(leg, 'noise', 'forks'), flips = path(leg, 'noise', 'flips'), t = leg.tokens;
 			return [isolated(legNames[l]), badge(leg.verdict), badge(leg.adjudication), t ? `${t.matched}/${t.compared}` : '\u2013',
-				{cell: lines.length ? `${met}/${lines.length} met` : 'none', class: met < lines.length ? 'unmet' : ''},
-				d && isNumber(d.R) ? `${fixed(d.R, 2)}` + (isNumber(d.lower) ? ` [${fixed(d.lower, 2)}, ${fixed(d.upper, 2)}]` : '') : 'not measured',
-				d && isNumber(d.R) ? intervalOf(d, low, high) : '',
-				forks ? `${forks.forked}/${forks.prompts}` + (isNumber(forks.p) ? `, p ${short(forks.p, 2)}` : '') : '\u2013',
-				flips ? `${flips.S}/${flips.positions} (${fixed(flips.sum_q, 1)}), p ${short(flips.p, 2)}` : '\u2013',
+				{cell: lines.length ? `${met}/${lines.length}\u00a0met` : 'none', class: met < lines.length ? 'unmet' : ''},
+				d && isNumber(d.R) ? make('div', null, `${fixed(d.R, 2)}` + (isNumber(d.lower) ? ` [${fixed(d.lower, 2)}, ${fixed(d.upper, 2)}] ` : ' '), badge(d.class), intervalOf(d, low, high)) : 'not measured',
+				forks ? `${forks.forked}/${forks.prompts}` + (isNumber(forks.p) ? `, p\u00a0${short(forks.p, 2)}` : '') : '\u2013',
+				flips ? `${flips.S}/${flips.positions} (${fixed(flips.sum_q, 1)}), p\u00a0${short(flips.p, 2)}` : '\u2013',
 				short(path(leg, 'timing', 'per_token_ms', 'p50'))];
 		})));
 	const reasons = judged.map((leg, l) => leg.reason ? make('li', null, make('b', null, isolated(legNames[l])), ': ', isolated(leg.reason)) : null);
