@@ -160,7 +160,7 @@ tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tes
 
 # ---- what people call ----
 
-.PHONY: libraries deps gate check test check-browser asan valgrind lint install help clean FORCE
+.PHONY: libraries deps gate check test check-browser docs asan valgrind lint install help clean FORCE
 deps: libraries ## install by apt what is missing (Debian 12)
 # Other goals than these install nothing, but say what is missing before a compiler does.
 libraries:
@@ -176,6 +176,9 @@ check test: all $(tests) $(BUILD)/gates/tests/check_page ## deps, build with war
 # Pages and screenshots stay in build/pages.
 check-browser: all ## the HTML report in headless Chromium, at its largest too (Debian: chromium, libjs-chart.js)
 	$(Q)python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages --large
+
+docs: all ## docs/STATUS.md and docs/BENCHMARKS.md from the records in results/
+	$(Q)$(BUILD)/assay record --docs
 
 asan: all $(tests) ## deps, build in build/asan, and every test under ASan, UBSan and leak detection
 	$(Q)ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 \

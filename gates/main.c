@@ -53,9 +53,13 @@ static const struct command commands[] = {
 	 "  --chart-js FILE       the Chart.js to embed, instead of Debian's; '' embeds none: tables stand for charts\n"
 	 "\n"
 	 "FILE - is standard output.  A discriminate recipe's DIVERGENCE is data: in JUnit its prompts pass.\n"},
-	{"record", NULL, "RUN_DIR", "copy the verdict to results/, append the benchmark record, regenerate docs tables", ""},
-	{"history", NULL, "RECIPE", "what changed between recorded verdicts", ""},
-	{"compare", NULL, "RUN_DIR RUN_DIR", "two runs side by side", ""},
+	{"record", command_record, "RUN_DIR [--root DIR] | --docs [--root DIR]",
+	 "copy the verdict to results/, append the benchmark record, regenerate docs tables",
+	 "  --docs                only write docs/STATUS.md and docs/BENCHMARKS.md again, from the records\n"
+	 "  --root DIR            the repository (default: the nearest at or above this directory)\n"},
+	{"history", command_history, "RECIPE [--root DIR]", "what changed between recorded verdicts",
+	 "  --root DIR            the repository (default: the nearest at or above this directory)\n"},
+	{"compare", command_compare, "RUN_DIR RUN_DIR", "two runs side by side, and what differs between them", ""},
 	{"openai", command_openai, "--url URL --model NAME [--text] [--key-env VARIABLE] [--timeout S] [--report FILE]",
 	 "put a request (stdin) to a completions server; its answers become a report",
 	 "  --url URL             the protocol's root, as http://127.0.0.1:8080/v1\n"

@@ -98,8 +98,9 @@ def mode(oracle, ids, noise, base, forced):
             steps.append(s)
         rows.append({"id": f"p{p}", "prompt_ids": ids[p], "ids": [i for i, _ in row], "text": "", "wall_s": 0.1, "steps": steps})
         trace.append({"step": len(trace), "T": len(ids[p]), "nd": 0, "np": 1, **counts(0, 1)})
-        for _ in range(oracle.steps - 1):
-            trace.append({"step": len(trace), "T": 1, "nd": 1, "np": 0, **counts(1, 0)})
+    for _ in range(oracle.steps - 1):
+        n = oracle.prompts
+        trace.append({"step": len(trace), "T": n, "nd": n, "np": 0, **counts(n, 0)})
     return {"prompts": rows, "counters_total": {c: sum(t[c] for t in trace) for c in COUNTERS}, "trace": trace}
 
 
@@ -140,10 +141,10 @@ def write(out, prompts=3, steps=8, legs=1, nasty=False, seed=1, noise=0.03):
     question = "Does </script><b>this</b> \\u202edo harm?" if nasty else "How large is the page?"
     with open(f"{out}/recipe.yaml", "w", encoding="utf-8") as f:
         f.write(f"schema: assay/recipe/1\nname: synthetic\nkind: gate\nquestion: \"{question}\"\nmodel: none\ngolden: golden.json\nsteps: {steps}\n"
-                "modes: [free, forced]\nbase: {backend: cpu}\nlegs:\n" + "".join(f"  {n}: {{threads: {i + 1}}}\n" for i, n in enumerate(names)) +
+                f"modes: [free, forced]\nbase: {{backend: cpu, batch: {prompts}}}\nlegs:\n" + "".join(f"  {n}: {{threads: {i + 1}}}\n" for i, n in enumerate(names)) +
                 "require:\n" + "".join(f"  {n}: {{decode_step: {{state_update_rows: mamba*nd, gathers: 0}}, total: {{reference_tier: 0}}}}\n" for n in names))
     for i, name in enumerate(names):
-        factors = {**FACTORS, "threads": i + 1}
+        factors = {**FACTORS, "threads": i + 1, "batch": prompts}
         dump(f"{out}/legs/{name}.json", {
             "schema": "assay/report/1", "leg": name, "requested": factors, "effective": factors,
             "engine": {"name": "assay-engine", "version": "1", "git": "0" * 40, "dirty": False, "binary_sha256": sha("e"), "flags": "-O2", "features": {}},

@@ -1,0 +1,186 @@
+/* assay history and assay compare: what changed between runs. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "contract/json.h"
+#include "gates/commands.h"
+#include "gates/record.h"
+#include "gates/show.h"
+
+/* ---- changes */
+
+struct changes {
+	struct text text;
+	const char *indent;
+};
+
+/* What a person tells apart: hashes by their first digits. */
+static char *shown(const json_t *v)
+{
+	const char *s = json_string_value(v);
+
+	if (s && json_is_sha256(s))
+		return xasprintf("%.12s", s);
+	if (s)
+		return text_short(s, 100);
+	if (!v || json_is_null(v))
+		return xstrdup("none");
+	if (json_is_real(v))
+		return xasprintf("%.4g", json_real_value(v));
+	return json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+}
+
+static bool differs(const json_t *a, const json_t *b)
+{
+	return !json_equal(a, b) && !((!a || json_is_null(a)) && (!b || json_is_null(b)));
+}
+
+static bool say(struct changes *c, const char *leg, const char *what, const json_t *a, const json_t *b)
+{
+	char *before, *after;
+
+	if (!differs(a, b))
+		return false;
+	before = shown(a);
+	after = shown(b);
+	text_add(&c->text, "%s%s%s%s: %s -> %s\n", c->indent, leg ? leg : "", leg ? ": " : "", what, before, after);
+	free(before);
+	free(after);
+	return true;
+}
+
+static void say_factors(struct changes *c, const char *leg, const json_t *a, const json_t *b)
+{
+	const char *factor;
+	const json_t *value;
+
+	json_object_foreach((json_t *)b, factor, value)
+		say(c, leg, factor, json_object_get(a, factor), value);
+}
+
+/* Two runs are no race: both numbers, never their ratio. */
+static void say_speed(struct changes *c, const char *leg, const json_t *a, const json_t *b)
+{
+	const json_t *before = show_get(a, "ms_per_token"), *after = show_get(b, "ms_per_token");
+
+	if (!before || !after || !differs(before, after))
+		return;
+	text_add(&c->text, "%s%s: ms/token: %.4g -> %.4g%s\n", c->indent, leg, json_number_value(before), json_number_value(after),
+		 differs(json_object_get(a, "box"), json_object_get(b, "box")) ? ", on another box" : "");
+}
+
+static void say_leg(struct changes *c, const char *name, const json_t *a, const json_t *b)
+{
+	const json_t *old = json_object_get(a, "engine"), *new = json_object_get(b, "engine");
+
+	if (!a || !b) {
+		text_add(&c->text, "%s%s: %s\n", c->indent, name, a ? "is no more" : "is new");
+		return;
+	}
+	say(c, name, "verdict", json_object_get(a, "verdict"), json_object_get(b, "verdict"));
+	say(c, name, "adjudication", json_object_get(a, "adjudication"), json_object_get(b, "adjudication"));
+	if (say(c, name, "binary", json_object_get(old, "binary_sha256"), json_object_get(new, "binary_sha256")))
+		say(c, name, "git", json_object_get(old, "git"), json_object_get(new, "git"));
+	say(c, name, "cpu", show_get(a, "box", "cpu"), show_get(b, "box", "cpu"));
+	say(c, name, "gpu", show_get(a, "box", "gpu"), show_get(b, "box", "gpu"));
+	say_factors(c, name, json_object_get(a, "factors"), json_object_get(b, "factors"));
+	say(c, name, "ids", json_object_get(a, "ids_sha256"), json_object_get(b, "ids_sha256"));
+	say(c, name, "tokens matched", show_get(a, "tokens", "matched"), show_get(b, "tokens", "matched"));
+	say(c, name, "tokens compared", show_get(a, "tokens", "compared"), show_get(b, "tokens", "compared"));
+	say(c, name, "margins", json_object_get(a, "margins_sha256"), json_object_get(b, "margins_sha256"));
+	say(c, name, "contract", json_object_get(a, "contract"), json_object_get(b, "contract"));
+	say(c, name, "R", json_object_get(a, "R"), json_object_get(b, "R"));
+	say_speed(c, name, a, b);
+}
+
+char *history_changes(const json_t *before, const json_t *after, const char *indent)
+{
+	static const char *const parts[][2] = { { "recipe", "name" }, { "recipe", "sha256" }, { "golden", "name" }, { "golden", "sha256" },
+		{ "golden", "profile" }, { "model", "name" }, { "model", "sha256" } };
+	struct changes c = { .indent = indent };
+	const json_t *old = json_object_get(before, "legs"), *new = json_object_get(after, "legs"), *leg, *hypothesis;
+	const char *name;
+
+	say(&c, NULL, "verdict", json_object_get(before, "verdict"), json_object_get(after, "verdict"));
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+		char *what = xasprintf("%s%s%s", parts[i][0], strcmp(parts[i][1], "name") ? " " : "", strcmp(parts[i][1], "name") ? parts[i][1] : "");
+
+		say(&c, NULL, what, show_get(before, parts[i][0], parts[i][1]), show_get(after, parts[i][0], parts[i][1]));
+		free(what);
+	}
+	json_object_foreach(json_object_get((json_t *)after, "hypotheses"), name, hypothesis) {
+		char *what = xasprintf("hypothesis %s", name);
+
+		say(&c, NULL, what, show_get(before, "hypotheses", name, "status"), json_object_get(hypothesis, "status"));
+		free(what);
+	}
+	json_object_foreach((json_t *)new, name, leg)
+		say_leg(&c, name, json_object_get(old, name), leg);
+	json_object_foreach((json_t *)old, name, leg)
+		if (!json_object_get(new, name))
+			say_leg(&c, name, leg, NULL);
+	return c.text.s ? c.text.s : xstrdup("");
+}
+
+/* ---- commands */
+
+static void print_run(const json_t *summary)
+{
+	char *run = text_plain(show_string(json_object_get(summary, "run")));
+
+	printf("%s  %s (exit %lld)  %s\n", show_string(json_object_get(summary, "when")), show_string(json_object_get(summary, "verdict")),
+	       (long long)json_integer_value(json_object_get(summary, "exit_code")), run);
+	free(run);
+}
+
+static void print_changes(const json_t *before, const json_t *after)
+{
+	char *changes = history_changes(before, after, "    ");
+
+	fputs(*changes ? changes : "    nothing changed\n", stdout);
+	free(changes);
+}
+
+/* recipes/NAME.yaml or NAME */
+static char *history_name(const char *recipe)
+{
+	char *name = xstrdup(path_base(recipe)), *dot = strrchr(name, '.');
+
+	if (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
+		*dot = '\0';
+	return name;
+}
+
+int command_history(int argc, char **argv)
+{
+	static const struct option options[] = {{"root", required_argument, NULL, 'r'}, {0}};
+	struct err err = { 0 };
+	const char *asked = NULL;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == '?')
+			return EXIT_USAGE;
+		asked = optarg;
+	}
+	if (argc - optind != 1)
+		return command_usage("history", "which recipe?");
+	char *root = asked ? xstrdup(asked) : record_root(&err), *name = history_name(argv[optind]);
+	char *path = root ? xasprintf("%s/results/history/%s.jsonl", root, name) : NULL;
+	json_t *lines = path ? record_lines(path, "assay/history/1", &err) : NULL;
+
+	if (lines && json_array_size(lines) == 0)
+		err_set(&err, ERR_INPUT, "%s: no run of `%s` was recorded (assay record RUN_DIR)", path, name);
+	for (size_t i = 0; i < json_array_size(lines); i++) {
+		print_run(json_array_get(lines, i));
+		if (i)
+			print_changes(json_array_get(lines, i - 1), json_array_get(lines, i));
+	}
+	json_decref(lines);
+	free(path);
+	free(name);
+	free(root);
+	return err.kind ? command_fail(&err) : 0;
+}
