@@ -82,7 +82,7 @@ all: $(BUILD)/assay $(BUILD)/assay-engine ## build both programs, assay and assa
 
 -include $(shell find $(BUILD) -path $(BUILD)/asan -prune -o -name '*.d' -print 2>/dev/null)
 
-$(BUILD)/%.o: %.c $(BUILD)/flags | libraries
+$(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  CC      $<")
 	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c -o $@ $<
@@ -237,8 +237,9 @@ fuzz: $(fuzz)
 		grep -E 'executed_units|peak_rss' $$log; \
 	done
 
-# The flags are a stamp: when they change, everything is built again.
-$(BUILD)/flags: FORCE
+# The flags are a stamp: when they change, everything is built again.  Every compiler call waits for it, and so for
+# the libraries.
+$(BUILD)/flags: FORCE | libraries
 	@mkdir -p $(@D)
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' | cmp -s - $@ || \
 	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' > $@
