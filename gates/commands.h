@@ -18,8 +18,8 @@ int command_schema(int argc, char **argv);       /* command_show.c */
 int command_report(int argc, char **argv);       /* command_report.c */
 int command_openai(int argc, char **argv);       /* ask.c */
 int command_capture(int argc, char **argv);      /* capture.c */
-int command_record(int argc, char **argv);       /* record.c */
-int command_history(int argc, char **argv);      /* history.c */
+int command_record(int argc, char **argv);       /* command_record.c */
+int command_history(int argc, char **argv);      /* command_record.c */
 int command_compare(int argc, char **argv);      /* compare.c */
 
 /* "assay: TEXT" on stderr; always EXIT_USAGE. */

@@ -1,7 +1,6 @@
-/* assay record: a run into results/. */
+/* A run into results/. */
 #include "gates/record.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 
 #include "contract/json.h"
 #include "gates/bench_array.h"
-#include "gates/commands.h"
 #include "gates/show.h"
 
 char *record_root(struct err *err)
@@ -243,13 +241,13 @@ static char *when_of(const struct evidence *e)
 json_t *record_summary(const struct findings *f, const char *root)
 {
 	const struct evidence *e = &f->evidence;
-	const json_t *overall = json_object_get(f->verdict, "overall");
+	const json_t *overall = json_object_get(f->verdict, "overall"), *id = show_get(f->verdict, "run", "id");
 	json_t *o = json_object(), *legs = json_object();
 	char *when = when_of(e);
 
 	json_put(o, "schema", json_string("assay/history/1"));
 	json_put(o, "when", string(when));
-	json_put(o, "run", string(e->run.id ? e->run.id : path_base(e->dir)));
+	json_put(o, "run", string(id ? json_string_value(id) : path_base(e->dir)));
 	json_put(o, "argv", relative_json(show_get(f->verdict, "run", "argv") ? json_object_get(json_object_get(f->verdict, "run"), "argv") :
 					  json_null(), root, e->dir));
 	json_put(o, "recipe", json_pack("{s:s, s:s, s:s, s:s?}", "name", e->recipe.name, "sha256", e->recipe.sha256, "kind",
@@ -374,34 +372,4 @@ int record_keep(const struct findings *f, const char *root, struct err *err)
 	free(verdict_path);
 	free(history);
 	return failed ? -1 : 0;
-}
-
-/* ---- the command */
-
-int command_record(int argc, char **argv)
-{
-	static const struct option options[] = {{"docs", no_argument, NULL, 'd'}, {"root", required_argument, NULL, 'r'}, {0}};
-	struct findings f = { 0 };
-	struct err err = { 0 };
-	const char *asked = NULL;
-	bool docs = false;
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == '?')
-			return EXIT_USAGE;
-		docs |= c == 'd';
-		asked = c == 'r' ? optarg : asked;
-	}
-	if (argc - optind != !docs)
-		return command_usage("record", docs ? "--docs reads the records alone" : "which run directory?");
-	char *root = asked ? realpath(asked, NULL) : record_root(&err);
-
-	if (asked && !root)
-		err_set(&err, ERR_INPUT, "%s: No such directory", asked);
-	int failed = !root || (docs ? record_docs(root, &err) : findings_load(&f, argv[optind], &err) || record_keep(&f, root, &err));
-
-	findings_release(&f);
-	free(root);
-	return failed ? command_fail(&err) : 0;
 }

@@ -110,7 +110,7 @@ static void add_causes(struct text *to, const json_t *summary)
 		else if (is(status, "exonerated"))
 			text_add(to, " does not matter, logits are bit-equal: separated by ");
 		else
-			text_add(to, ": **OPEN**, %s ", show_string(status));
+			text_add(to, ": **OPEN**, %s%s", show_string(status), json_array_size(json_object_get(claim, "legs")) ? " " : "");
 		add_names(to, json_object_get(claim, "legs"));
 		if (show_get(claim, "needs")) {
 			text_add(to, "; would be settled by ");
