@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,20 +223,23 @@ static json_t *hypotheses_of(const struct findings *f)
 	return o;
 }
 
-/* When the run ended; a run directory made by hand does not say. */
+/* When the run ended; of a directory made by hand, when its recipe was written: the same each time it is asked. */
 static char *when_of(const struct evidence *e)
 {
-	char now[40];
-	time_t t = time(NULL);
+	char when[40], *recipe = path_join(e->dir, "recipe.yaml");
+	struct stat s = { 0 };
 	struct tm utc;
+
+	stat(recipe, &s);
+	free(recipe);
 
 	if (e->run.ended)
 		return xstrdup(e->run.ended);
 	for (int l = e->n_legs; l-- > 0;)
 		if (e->legs[l].has_exit && e->legs[l].exit.ended[0])
 			return xstrdup(e->legs[l].exit.ended);
-	strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
-	return xstrdup(now);
+	strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&s.st_mtime, &utc));
+	return xstrdup(when);
 }
 
 json_t *record_summary(const struct findings *f, const char *root)
