@@ -16,8 +16,9 @@ struct show_options {
 
 /* The table of docs/formats.md, section 7: the first SHOW_FIRST lines are the answer. */
 void show_verdict(struct term *t, const json_t *verdict, const struct show_options *o);
-/* The design of an experiment: legs against factors, what each pair separates, what is aliased, the next leg.
- * `explained` holds design, next_legs and maybe claims and pairs, as in a verdict. */
+/* The design of an experiment: legs against factors, what each pair separates, what is aliased, what may be claimed of
+ * each factor, what became of the hypotheses, the next leg.  `explained` holds design, claims and next_legs, and of a
+ * run hypotheses, as in a verdict. */
 void show_design(struct term *t, const json_t *explained);
 
 /* ---- parts, for the files that print ---- */

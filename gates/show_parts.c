@@ -347,6 +347,55 @@ static void design_matrix(struct term *t, const json_t *design)
 	table_release(&table);
 }
 
+/* What may be said of each factor, and what is missing where nothing may be. */
+static void show_claims_by_factor(struct term *t, const json_t *claims)
+{
+	struct table table = {.term = t, .columns = 3};
+	const json_t *claim;
+	size_t i;
+
+	json_array_foreach(claims, i, claim) {
+		const json_t *needs = show_get(claim, "needs"), *name = show_get(claim, "name");
+		const char *status = show_string(json_object_get(claim, "status"));
+		char *legs = join(needs ? needs : json_object_get(claim, "legs"), needs ? " against " : " and ");
+
+		table_add(&table, TINT_NONE, "%s", show_string(name ? name : json_object_get(claim, "about")));
+		table_add(&table, strcmp(status, "refused") ? TINT_NONE : TINT_WARN, "%s", status);
+		table_add(&table, TINT_NONE, "%s%s", !*legs ? "" : needs ? "needs " : "by ", legs);
+		free(legs);
+	}
+	if (table.n_cells) {
+		term_blank(t);
+		term_say(t, TINT_BOLD, 0, "What may be claimed of each factor");
+		table_print(&table, t, 0, table_rows(&table), "  ");
+	}
+	table_release(&table);
+}
+
+static void show_findings(struct term *t, const json_t *hypotheses)
+{
+	struct table table = {.term = t, .columns = 3};
+	const json_t *finding;
+	const char *name;
+
+	json_object_foreach((json_t *)hypotheses, name, finding) {
+		const char *status = show_string(json_object_get(finding, "status"));
+		char *by = join(json_object_get(finding, "by"), ", ");
+
+		table_add(&table, TINT_NONE, "%s", name);
+		table_add(&table, term_tint_of(status), "%s", status);
+		table_add(&table, TINT_DIM, "%s%s", *by ? "by " : "", by);
+		free(by);
+	}
+	if (table.n_cells) {
+		term_blank(t);
+		term_say(t, TINT_BOLD, 0, "Hypotheses");
+		table_print(&table, t, 0, table_rows(&table), "  ");
+		term_blank(t);
+	}
+	table_release(&table);
+}
+
 void show_design(struct term *t, const json_t *explained)
 {
 	const json_t *design = show_get(explained, "design"), *varied = json_object_get(design, "varied"), *item;
@@ -372,6 +421,8 @@ void show_design(struct term *t, const json_t *explained)
 		if (json_array_size(json_object_get(design, "separable")) == 0)
 			term_say(t, TINT_WARN, 2, "  nothing: no two legs differ in one factor alone");
 		show_separable(t, design);
+		show_claims_by_factor(t, show_get(explained, "claims"));
 	}
+	show_findings(t, show_get(explained, "hypotheses"));
 	show_next_legs(t, show_get(explained, "next_legs"), 100);
 }

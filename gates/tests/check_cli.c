@@ -300,6 +300,32 @@ START_TEST(the_seed_is_explained)
 }
 END_TEST
 
+static bool line_has(const char *first, const char *second)
+{
+	for (const char *line = out; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		const char *a = strstr(line, first), *end = strchr(line, '\n'), *b = a ? strstr(a, second) : NULL;
+
+		if (b && (!end || b < end))
+			return true;
+	}
+	return false;
+}
+
+START_TEST(claims_and_hypotheses_are_explained)
+{
+	ck_assert_int_eq(assay("explain", "recipes/seed-three-legs.yaml"), 0);
+	ck_assert_msg(line_has("mamba.decode", "supportable  by on and off"), "%s", out);
+	ck_assert_msg(line_has("place.mamba", "refused      needs on against host+mamba.proj=w8a8"), "%s", out);
+	ck_assert_msg(line_has("mamba.proj", "refused      needs host against host+mamba.proj=w8a8"), "%s", out);
+	ck_assert_ptr_null(strstr(out, "Hypotheses"));
+	ck_assert_int_eq(assay("explain", "gates/tests/verdicts/seed-three-legs"), 0);
+	ck_assert_msg(line_has("mamba.decode", "consistent  by on and off"), "%s", out);
+	ck_assert_msg(line_has("mamba.proj", "refused     needs "), "%s", out);
+	ck_assert_msg(line_has("kernel", "eliminated  by off"), "%s", out);
+	ck_assert_msg(line_has("place", "survives"), "%s", out);
+}
+END_TEST
+
 int main(void)
 {
 	char self[4096];
@@ -330,6 +356,7 @@ int main(void)
 	tcase_add_test(tc, without_utf8_everything_is_ascii);
 	tcase_add_test(tc, the_first_forty_lines_are_the_answer);
 	tcase_add_test(tc, the_seed_is_explained);
+	tcase_add_test(tc, claims_and_hypotheses_are_explained);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
 
