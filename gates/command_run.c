@@ -27,6 +27,14 @@ static void print_verdict(const json_t *verdict, const char *run_dir, bool json,
 	show_verdict(&term, verdict, &show);
 }
 
+/* A run that has begun and not ended can be resumed, until a verdict.json says that it is complete. */
+static bool can_be_resumed(const json_t *verdict, const char *path)
+{
+	const json_t *run = json_object_get(verdict, "run");
+
+	return json_is_string(json_object_get(run, "id")) && !json_is_string(json_object_get(run, "ended")) && !file_exists(path);
+}
+
 int command_verdict(const char *run_dir, struct golden *golden, bool json, bool quiet)
 {
 	struct err err = {0};
@@ -39,7 +47,10 @@ int command_verdict(const char *run_dir, struct golden *golden, bool json, bool 
 		return command_fail(&err);
 	}
 	code = verdict_exit_code(verdict);
-	json_write_file(verdict, path, JSON_INDENT(1), &err);
+	if (!golden && can_be_resumed(verdict, path))
+		fprintf(stderr, "assay: %s: the run was interrupted or is at work; the verdict is not kept\n", run_dir);
+	else
+		json_write_file(verdict, path, JSON_INDENT(1), &err);
 	print_verdict(verdict, run_dir, json, quiet);
 	json_decref(verdict);
 	free(path);
@@ -117,7 +128,12 @@ static int parse_run(int argc, char **argv, struct run_options *o, struct overri
 
 static int end_interrupted(const struct run *r, const struct run_options *o)
 {
-	fprintf(stderr, "assay: interrupted; the legs that ran are kept. To resume: assay run %s --out %s\n", o->recipe, r->dir);
+	fprintf(stderr, "assay: interrupted; the legs that ran are kept. To resume:");
+	for (int i = 0; i < o->argc; i++)
+		fprintf(stderr, strpbrk(o->argv[i], " \t") ? " '%s'" : " %s", o->argv[i]);
+	if (!o->out)
+		fprintf(stderr, " --out %s", r->dir);
+	fputc('\n', stderr);
 	return 128 + r->stopped;
 }
 

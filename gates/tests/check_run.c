@@ -97,15 +97,10 @@ static void write_two_good_legs(void)
 
 /* ---- assay ---- */
 
-/* Starts `assay run recipe.yaml --engine FAKE WORDS...`; output in out.txt and err.txt. */
-static pid_t start_run(const char *const *words)
+/* Starts assay; output in out.txt and err.txt. */
+static pid_t start_assay(char **argv)
 {
-	char *recipe = in_dir("recipe.yaml"), *out = in_dir("out.txt"), *errors = in_dir("err.txt");
-	char *argv[32] = {assay, "run", recipe, "--engine", engine};
-	int n = 5;
-
-	while (*words)
-		argv[n++] = (char *)*words++;
+	char *out = in_dir("out.txt"), *errors = in_dir("err.txt");
 	pid_t pid = fork();
 
 	if (pid == 0) {
@@ -114,9 +109,22 @@ static pid_t start_run(const char *const *words)
 		execv(assay, argv);
 		_exit(99);
 	}
-	free(recipe);
 	free(out);
 	free(errors);
+	return pid;
+}
+
+/* `assay run recipe.yaml --engine FAKE WORDS...` */
+static pid_t start_run(const char *const *words)
+{
+	char *recipe = in_dir("recipe.yaml"), *argv[32] = {assay, "run", recipe, "--engine", engine};
+	int n = 5;
+
+	while (*words)
+		argv[n++] = (char *)*words++;
+	pid_t pid = start_assay(argv);
+
+	free(recipe);
 	return pid;
 }
 
@@ -409,8 +417,18 @@ static void interrupt_and_resume(int signal, int expected)
 	kill(pid, signal);
 	ck_assert_int_eq(end_run(pid), expected);
 	check_holds("err.txt", "interrupted; the legs that ran are kept");
+	char *again = xasprintf("/recipe.yaml --engine %s --out %s\n", engine, out);
+
+	check_holds("err.txt", again);
+	free(again);
 	ck_assert(there("run/legs/first.exit.json") && there("run/legs/first.json"));
 	ck_assert(!there("run/legs/hanging.exit.json") && !there("run/legs/last.exit.json") && !there("run/verdict.json"));
+
+	/* judged as far as it came, and still to be resumed */
+	ck_assert_int_eq(end_run(start_assay((char *[]){assay, "judge", out, NULL})), 2);
+	check_holds("out.txt", "hanging, last: was not run");
+	check_holds("err.txt", "the verdict is not kept");
+	ck_assert(!there("run/verdict.json"));
 
 	struct leg_exit before = load_exit("first");
 
@@ -422,6 +440,11 @@ static void interrupt_and_resume(int signal, int expected)
 	check_exit("hanging", -1, "SIGTERM", true, "loading");
 	check_exit("last", 0, "", false, NULL);
 	ck_assert(there("run/verdict.json"));
+	ck_assert_int_eq(end_run(start_assay((char *[]){assay, "judge", out, NULL})), 2);
+	char *errors = read_in("err.txt");
+
+	ck_assert_str_eq(errors, "");
+	free(errors);
 	leg_exit_release(&before);
 	leg_exit_release(&after);
 	free(out);
