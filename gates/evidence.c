@@ -130,6 +130,8 @@ static void load_leg(struct evidence *e, struct leg *l)
 		l->has_exit = !leg_exit_load(&l->exit, ended, &err);
 		if (!l->has_exit && !l->load_error)
 			l->load_error = xstrdup(err.text);
+		if (l->has_exit && strcmp(l->exit.leg, l->want->name) && !l->load_error)
+			l->load_error = xasprintf("%s: is of leg `%s`", exit_name, l->exit.leg);
 	}
 	if (l->has_report) {
 		const struct report *r = &l->report;

@@ -32,6 +32,8 @@ static bool process_ended_well(struct leg *l)
 		text_add(&l->reason, "timed out");
 	else if (l->has_exit && x->signal[0])
 		text_add(&l->reason, "killed by %s", x->signal);
+	else if (l->has_exit && x->exit_code < 0)
+		text_add(&l->reason, "did not end");
 	else if (l->has_exit && x->exit_code != 0)
 		text_add(&l->reason, x->exit_code == 77 ? "cannot run here" : "exit code %d", x->exit_code);
 	else if (l->load_error)

@@ -169,6 +169,10 @@ START_TEST(processes_end_in_many_ways)
 	put_exit("step", "0", "null", false, "");
 	judge();
 	leg_is("step", "ERROR", "null", "left no report");
+	write_text("legs/step.exit.json", "{\"schema\":\"assay/exit/1\",\"leg\":\"step\",\"argv\":[\"x\"],\"started\":\"2026-12-01T00:00:00Z\","
+		   "\"ended\":null,\"exit_code\":null,\"signal\":null,\"timed_out\":false,\"stderr_tail\":[\"p3\"]}");
+	judge();
+	leg_is("step", "ERROR", "null", "did not end: p3");
 	remove_file("legs/step.exit.json");
 	judge();
 	leg_is("step", "ERROR", "null", "was not run");
@@ -176,6 +180,21 @@ START_TEST(processes_end_in_many_ways)
 	judge();
 	leg_is("step", "ERROR", "null", "legs/step.json");
 	ck_assert_int_eq(verdict_exit_code(verdict), 2);
+}
+END_TEST
+
+START_TEST(the_end_of_another_leg)
+{
+	use("batched");
+	put_exit("step", "0", "null", false, "");
+	char *from = in_run("legs/step.exit.json"), *to = in_run("legs/chunk.exit.json");
+
+	ck_assert(!file_copy(from, to, &err));
+	judge();
+	leg_is("step", "STRICT PASS", "EQUIVALENT", "");
+	leg_is("chunk", "ERROR", "null", "legs/chunk.exit.json: is of leg `step`");
+	free(from);
+	free(to);
 }
 END_TEST
 
@@ -395,6 +414,7 @@ int main(void)
 	tcase_add_test(c, identity_of_the_model);
 	tcase_add_test(c, contract_lines_say_what_was_found);
 	tcase_add_test(c, processes_end_in_many_ways);
+	tcase_add_test(c, the_end_of_another_leg);
 	tcase_add_test(c, short_and_nothing);
 	tcase_add_loop_test(c, nothing_is_finite, 0, 3);
 	tcase_add_test(c, no_logits_in_free_mode);
