@@ -139,7 +139,7 @@ static void show_contradictory(struct term *t, const json_t *verdict)
 				sides = longer;
 			}
 		}
-		term_say(t, TINT_WARN, 2, "the oracle contradicts itself on %s from step %lld, by %.3g nats: %s",
+		term_say(t, TINT_WARN, 2, "the oracle contradicts itself on %s, most at step %lld, by %.3g nats: %s",
 			 show_string(json_object_get(item, "prompt")), (long long)json_integer_value(json_object_get(item, "step")),
 			 fabs(json_number_value(json_object_get(item, "d"))), sides);
 		free(sides);
