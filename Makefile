@@ -152,7 +152,7 @@ $(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BU
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
 $(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_selftest: | $(BUILD)/assay-engine-faulty
-$(BUILD)/gates/tests/check_openai: | $(BUILD)/gates/tests/replay_server $(BUILD)/assay
+$(BUILD)/gates/tests/check_openai $(BUILD)/gates/tests/check_capture: | $(BUILD)/gates/tests/replay_server $(BUILD)/assay
 $(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
 .SECONDARY:
 
@@ -160,7 +160,7 @@ tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tes
 
 # ---- what people call ----
 
-.PHONY: libraries deps gate check test check-browser docs asan valgrind lint install help clean FORCE
+.PHONY: libraries deps gate check test check-browser docs asan valgrind lint goldens check-peers install help clean FORCE
 deps: libraries ## install by apt what is missing (Debian 12)
 # Other goals than these install nothing, but say what is missing before a compiler does.
 libraries:
@@ -191,13 +191,19 @@ valgrind: all $(tests) ## every test under valgrind (slow)
 lint: $(BUILD)/version_info.h libraries ## the house rules, cppcheck and clang-tidy where installed
 	$(Q)sh scripts/lint.sh -std=c11 $(CPPFLAGS) $(PKG_CFLAGS)
 
+goldens: all ## capture the transformers golden anew on a CPU, into build/goldens, and show the difference
+	$(Q)sh scripts/goldens.sh $(BUILD)
+
+check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=DIR GOLDEN=FILE (scripts/check-peers.sh)
+	$(Q)sh scripts/check-peers.sh '$(LLAMACPP)' '$(MODEL)' '$(GOLDEN)'
+
 install: all ## programs and man pages into DESTDIR, PREFIX (/usr/local)
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	$(Q)install -m 755 $(BUILD)/assay $(BUILD)/assay-engine $(DESTDIR)$(PREFIX)/bin
 	$(Q)$(foreach page,$(wildcard docs/*.1),install -m 644 $(page) $(DESTDIR)$(PREFIX)/share/man/man1 &&) true
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+( [a-z]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo "  CUDA=auto|0|1  ARCH=sm_90  BUILD=build  CC=gcc  OPT=-O3  V=1  PREFIX, DESTDIR"
 
 clean: ## remove what was built; runs in build/runs stay

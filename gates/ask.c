@@ -27,7 +27,7 @@ static int read_prompt(struct ask *a, struct ask_prompt *p, const json_t *value,
 	snprintf(inner, sizeof(inner), "%s.ids", path);
 	if (json_as_ids(json_get(&o, "ids", true), &p->ids, &p->n, file, inner, err))
 		return -1;
-	p->wanted = a->steps;
+	p->wanted = (int)json_get_int(&o, "tokens", false, 1, a->steps);
 	snprintf(inner, sizeof(inner), "%s.given", path);
 	if (!json_is_null_member(&o, "given")
 	    && json_as_ids(json_get(&o, "given", true), &p->given, &p->wanted, file, inner, err))

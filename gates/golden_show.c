@@ -215,12 +215,30 @@ static size_t row_distances(double *all, const struct golden_row *x, const struc
 	return n;
 }
 
+/* By how much a step preferred its choice to another id; NaN: not listed. */
+static double margin_over(const struct golden_step *s, int32_t other)
+{
+	return s->n_top ? top_value(s->top, s->n_top, s->id) - top_value(s->top, s->n_top, other) : NAN;
+}
+
+static void say_fork(FILE *out, const char *prompt, const struct golden_row *x, const struct golden_row *y, int at)
+{
+	fprintf(out, "  %s[%d]: %d | %d", prompt, at, x->ids[at], y->ids[at]);
+	double margin[2] = { x->steps ? margin_over(&x->steps[at], y->ids[at]) : NAN, y->steps ? margin_over(&y->steps[at], x->ids[at]) : NAN };
+
+	for (int side = 0; side < 2; side++)
+		if (isnan(margin[side]))
+			fprintf(out, "%s not listed", side ? " |" : ", preferred by");
+		else
+			fprintf(out, "%s %.3g nats", side ? " |" : ", preferred by", margin[side]);
+	fputc('\n', out);
+}
+
 static int diff_profile(FILE *out, const struct golden *a, const struct golden *b, const struct golden_profile *p,
 			const struct golden_profile *q)
 {
 	size_t room = 1, n = 0, equal = 0;
-	int forks = 0, shared = 0, fork_at = -1;
-	const char *fork_in = NULL;
+	int forks = 0, shared = 0;
 
 	for (int i = 0; i < p->n_rows; i++)
 		room += (size_t)p->rows[i].n;
@@ -237,21 +255,39 @@ static int diff_profile(FILE *out, const struct golden *a, const struct golden *
 
 		shared++;
 		n += row_distances(all + n, x, y, p->mode == GOLDEN_FREE && fork >= 0 ? fork + 1 : both);
-		if (fork >= 0 && forks++ == 0) {
-			fork_at = fork;
-			fork_in = a->prompts[x->prompt].id;
-		}
+		forks += fork >= 0;
 	}
 	for (size_t i = 0; i < n; i++)
 		equal += all[i] == 0;
-	fprintf(out, "profile %s: %d prompts in both, ids %s", p->name, shared, forks ? "fork" : "equal");
+	fprintf(out, "profile %s", p->name);
+	if (strcmp(p->name, q->name))
+		fprintf(out, " | %s", q->name);
+	fprintf(out, ": %d prompts in both, ids %s", shared, forks ? "fork" : "equal");
 	if (forks)
-		fprintf(out, " in %d (first %s[%d])", forks, fork_in, fork_at);
+		fprintf(out, " in %d", forks);
 	if (n)
 		fprintf(out, "; %zu positions under a common prefix, %zu bit-equal, median D %.4g", n, equal, stats_median(all, n));
 	fputc('\n', out);
+	for (int i = 0; i < p->n_rows; i++) {
+		int j = golden_prompt_find(b, a->prompts[p->rows[i].prompt].id);
+		const struct golden_row *y = j < 0 ? NULL : golden_row_find(q, j);
+		int fork = y ? row_fork(y, &p->rows[i]) : -1;
+
+		if (fork >= 0)
+			say_fork(out, a->prompts[p->rows[i].prompt].id, &p->rows[i], y, fork);
+	}
 	free(all);
 	return forks > 0 || equal < n || shared < p->n_rows || shared < q->n_rows;
+}
+
+int golden_diff_profiles(FILE *out, const struct golden *a, const struct golden *b, const struct golden_profile *p,
+			 const struct golden_profile *q)
+{
+	int differ = diff_models(out, a, b) | diff_prompts(out, a, b) | diff_profile(out, a, b, p, q);
+
+	if (!differ)
+		fprintf(out, "no difference\n");
+	return differ;
 }
 
 int golden_diff(FILE *out, const struct golden *a, const struct golden *b)

@@ -236,13 +236,14 @@ int golden_check(FILE *out, const struct golden *g, const char *file, const char
 static const char usage[] =
 	"usage: assay golden check [--model DIR] GOLDEN...\n"
 	"       assay golden show [--profile NAME] [--model DIR] GOLDEN...\n"
-	"       assay golden diff GOLDEN GOLDEN\n"
+	"       assay golden diff [--profile NAME[=OTHER]] GOLDEN GOLDEN\n"
 	"       assay golden import [--out GOLDEN] OLD\n"
 	"\n"
 	"  check    what it holds, what cannot be judged with it, prompts in which it contradicts itself; with --model also the\n"
 	"           sha256 of the model's files and the range of the ids\n"
 	"  show     margins, the five tightest positions, where each profile forks from the expectation; texts with --model\n"
-	"  diff     two goldens: models, prompts, profiles\n"
+	"  diff     two goldens: models, prompts, profiles of one name, or one profile and another; where they fork, and by how much each\n"
+	"           prefers its own token\n"
 	"  import   the older form {vllm, transformers, flashinfer, model, revision, sampling, golden: [...]}; to stdout without --out\n"
 	"\n"
 	"Exit codes: 0 as it should be, 1 something is wrong or two differ, 2 usage or an unreadable file.\n";
@@ -306,11 +307,26 @@ static int run_show(char *const *files, int n, const struct golden_options *o)
 	return worst;
 }
 
-static int run_diff(char *const *files)
+/* "NAME" or "NAME=OTHER" */
+static int diff_pair(const struct golden *a, const struct golden *b, char *const *files, const char *names, struct err *err)
+{
+	const char *equals = strchr(names, '=');
+	char *first = equals ? xasprintf("%.*s", (int)(equals - names), names) : xstrdup(names);
+	const char *second = equals ? equals + 1 : first;
+	const struct golden_profile *p = golden_profile_find(a, first), *q = golden_profile_find(b, second);
+
+	if (!p || !q)
+		err_set(err, ERR_INPUT, "%s: no profile `%s`", p ? files[1] : files[0], p ? second : first);
+	free(first);
+	return p && q ? golden_diff_profiles(stdout, a, b, p, q) : fail(err);
+}
+
+static int run_diff(char *const *files, const struct golden_options *o)
 {
 	struct golden a = { 0 }, b = { 0 };
 	struct err err = { 0 };
-	int found = golden_load(&a, files[0], &err) || golden_load(&b, files[1], &err) ? fail(&err) : golden_diff(stdout, &a, &b);
+	int found = golden_load(&a, files[0], &err) || golden_load(&b, files[1], &err) ? fail(&err) :
+		o->profile ? diff_pair(&a, &b, files, o->profile, &err) : golden_diff(stdout, &a, &b);
 
 	golden_release(&a);
 	golden_release(&b);
@@ -354,7 +370,7 @@ int golden_main(int argc, char **argv)
 	if (!strcmp(verb, "show"))
 		return n ? run_show(argv + optind, n, &o) : bad_usage("show which goldens?");
 	if (!strcmp(verb, "diff"))
-		return n == 2 ? run_diff(argv + optind) : bad_usage("diff takes two goldens");
+		return n == 2 ? run_diff(argv + optind, &o) : bad_usage("diff takes two goldens");
 	if (!strcmp(verb, "import"))
 		return n == 1 ? run_import(argv[optind], &o) : bad_usage("import takes one file");
 	return bad_usage("the verbs are check, show, diff and import");

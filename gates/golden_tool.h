@@ -19,6 +19,9 @@ struct tokenizer;
 void golden_show(FILE *out, const struct golden *g, const struct golden_profile *base, const struct tokenizer *tokenizer);
 /* 0: the same model, prompts and profiles; 1: not. */
 int golden_diff(FILE *out, const struct golden *a, const struct golden *b);
+/* The same for one profile of each, whatever their names. */
+int golden_diff_profiles(FILE *out, const struct golden *a, const struct golden *b, const struct golden_profile *p,
+			 const struct golden_profile *q);
 /* The older form of formats.md section 5, {vllm, transformers, flashinfer, model, revision, sampling, golden[]}. */
 int golden_import(struct golden *g, const char *path, struct err *err);
 

@@ -70,7 +70,12 @@ static const struct command commands[] = {
 	 "  --report FILE         instead of stdout\n"
 	 "\n"
 	 "Legs with `engine: {openai: URL, model: NAME}` run this. docs/foreign-engines.md\n"},
-	{"capture", NULL, "RECIPE", "run oracles, write golden profiles", ""},
+	{"capture", command_capture, "RECIPE [--golden FILE] [--python PROGRAM]", "run oracles, write golden profiles",
+	 "  --golden FILE         instead of the recipe's; the parts are kept in FILE.parts, and the same command resumes\n"
+	 "  --python PROGRAM      instead of the recipe's `python`, for transformers and vllm\n"
+	 "\n"
+	 "Exit codes: 0 captured, 1 a profile could not be captured or its runs differ, 2 usage or an invalid recipe.\n"
+	 "docs/formats.md, section 10; docs/foreign-engines.md\n"},
 	{"golden", golden_main, "check|show|diff|import FILE...", "look at goldens", NULL},
 	{"selftest", selftest_main, "[--fault NAME] [options]", "planted faults, and which instrument catches each", NULL},
 	{"doctor", command_doctor, "[--engine FILE]", "what this machine can run", ""},

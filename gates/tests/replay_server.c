@@ -24,9 +24,9 @@
 #define HEAD_BYTES 65536
 
 enum trick { HONEST, WRONG_JSON, CUT, STATUS_500, NO_LOGPROBS, FEWER, ENDLESS, OTHER_MODEL, NO_SUCH_MODEL, SLOW, MORE, BOS, ABOVE_ZERO, GARBAGE,
-	     KEY_BACK, TWICE, N_TRICKS };
+	     KEY_BACK, TWICE, WOBBLE, N_TRICKS };
 static const char *const tricks[N_TRICKS] = {"honest", "wrong-json", "cut", "status-500", "no-logprobs", "fewer", "endless", "other-model",
-	"no-such-model", "slow", "more", "bos", "above-zero", "garbage", "key-back", "twice"};
+	"no-such-model", "slow", "more", "bos", "above-zero", "garbage", "key-back", "twice", "wobble"};
 
 static struct golden golden;
 static const struct golden_profile *profile;
@@ -83,8 +83,12 @@ static json_t *name_of(int32_t id)
 
 /* ---- the shapes ---- */
 
+static int n_served;
+
 static double told(double logprob)
 {
+	if (trick == WOBBLE)
+		return logprob - 1e-3 * n_served;
 	return trick == ABOVE_ZERO ? 0.5 : logprob;
 }
 
@@ -225,6 +229,8 @@ static void send_endless(int fd)
 static void send_completion(int fd, const json_t *request, const char *head)
 {
 	json_t *answer = request ? answer_to(request) : NULL;
+
+	n_served++;
 	char *text = answer ? json_dumps(answer, JSON_COMPACT) : xasprintf("{\"error\": {\"message\": \"no such prompt\"}}");
 	const char *key = strstr(head, "Bearer ");
 

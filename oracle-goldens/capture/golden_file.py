@@ -131,4 +131,7 @@ def same_runs(runs):
 
 def command_line():
     """What was typed, with absolute paths reduced to their last component: a golden names no machine."""
-    return " ".join(os.path.basename(a) if os.path.isabs(a) else a for a in [os.path.basename(sys.argv[0])] + sys.argv[1:])
+    def short(word):
+        before, like, path = word.rpartition("like:")
+        return before + like + os.path.basename(path) if os.path.isabs(path) else word
+    return " ".join(short(a) for a in [os.path.basename(sys.argv[0])] + sys.argv[1:])
