@@ -172,6 +172,7 @@ static int read_busy(struct reading *in, const json_t *value)
 	json_get_int(&o, "samples", true, 0, 0);
 	plain_number(&o, "busy_share", true, 0);
 	json_get_word(&o, "window", true, window, 0);
+	json_get_int(&o, "other_processes", false, 0, 0);
 	if (!json_is_null_member(&o, "sm_clock")) {
 		if (json_begin(&clock, json_get(&o, "sm_clock", true), in->file, "$.busy.sm_clock", in->err))
 			return -1;
