@@ -150,7 +150,7 @@ static void add_flips(struct text *to, const json_t *legs)
 		add_token(to, json_object_get(flip, "exp"));
 		add_token(to, json_object_get(flip, "got"));
 		text_add(to, "%s | %s |", show_number(json_object_get(flip, "oracle_margin"), 3, margin, sizeof margin), groups[i].adjudication);
-		for (int l = 0; l < groups[i].n_legs; l++)
+		for (int l = 0; l < groups[i].n_legs && l < LEGS_MOST; l++)
 			add(to, l ? ", " : " ", groups[i].legs[l], "");
 		text_add(to, " |\n");
 	}
@@ -158,7 +158,7 @@ static void add_flips(struct text *to, const json_t *legs)
 		text_add(to, "\n%d more flips\n", n - FLIPS_MOST);
 	if (n)
 		text_add(to, "\n");
-	free(groups);
+	show_free_groups(groups, n);
 }
 
 char *show_markdown(const struct findings *f, size_t *size)
