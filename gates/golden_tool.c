@@ -122,9 +122,43 @@ static int check_model(struct checking *c, const char *dir, int64_t *vocab, stru
 			wrong(c, "the sha256 differs: ", f->name);
 		free(path);
 	}
+	char *tokenizer = path_join(dir, "tokenizer.json"), hex[SHA256_HEX];
+
+	if (c->g->tokenizer_sha256[0] && !err->kind && (!file_exists(tokenizer) || (!sha256_file(tokenizer, hex, err) &&
+							strcmp(hex, c->g->tokenizer_sha256))))
+		wrong(c, "the tokenizer has moved: ", tokenizer);
+	free(tokenizer);
 	if (!err->kind && !c->wrong && c->g->n_files)
 		fprintf(c->out, "  model %s: the %d files listed are those of %s\n", c->g->model, c->g->n_files, dir);
 	return err->kind ? -1 : 0;
+}
+
+static const char *engine_hash(const struct golden_profile *p)
+{
+	return json_string_value(json_object_get(p->engine_config, "binary_sha256"));
+}
+
+/* Profiles are one engine under benign configurations: another version in their midst is not. */
+static void check_engines(struct checking *c, const char *engine, struct err *err)
+{
+	char hex[SHA256_HEX] = "";
+	bool named = false;
+
+	if (engine && sha256_file(engine, hex, err))
+		return;
+	for (int k = 0; k < c->g->n_profiles; k++) {
+		const struct golden_profile *p = &c->g->profiles[k];
+		const char *ours = engine_hash(p), *base = engine_hash(c->base);
+
+		named = named || ours;
+		if (engine && ours && strcmp(ours, hex))
+			wrong(c, "the engine has moved since it was captured: ", p->name);
+		if ((p->engine && c->base->engine && strcmp(p->engine, c->base->engine)) || (p->engine_version && c->base->engine_version &&
+		    strcmp(p->engine_version, c->base->engine_version)) || (ours && base && strcmp(ours, base)))
+			wrong(c, "captured from another engine than the expectation: ", p->name);
+	}
+	if (engine && !named)
+		fprintf(c->out, "  limit: no profile names the sha256 of its engine: %s cannot be compared\n", engine);
 }
 
 /* What a judge will not be able to measure with this golden, and what to capture. */
@@ -202,7 +236,7 @@ static void measure_all(struct oracle *o, const struct golden *g, const struct g
 	free(asked);
 }
 
-int golden_check(FILE *out, const struct golden *g, const char *file, const char *model_dir, struct err *err)
+int golden_check(FILE *out, const struct golden *g, const char *file, const char *model_dir, const char *engine, struct err *err)
 {
 	struct checking c = { .out = out, .g = g, .base = golden_expectation(g, NULL) };
 	struct oracle o;
@@ -216,6 +250,9 @@ int golden_check(FILE *out, const struct golden *g, const char *file, const char
 	for (int k = 0; k < g->n_profiles; k++)
 		say_profile(&c, &g->profiles[k]);
 	check_rows(&c);
+	check_engines(&c, engine, err);
+	if (err->kind)
+		return -1;
 	if (model_dir && check_model(&c, model_dir, &vocab, err))
 		return -1;
 	if (!model_dir && g->n_files)
@@ -234,13 +271,13 @@ int golden_check(FILE *out, const struct golden *g, const char *file, const char
 /* ---- the command */
 
 static const char usage[] =
-	"usage: assay golden check [--model DIR] GOLDEN...\n"
+	"usage: assay golden check [--model DIR] [--engine FILE] GOLDEN...\n"
 	"       assay golden show [--profile NAME] [--model DIR] GOLDEN...\n"
 	"       assay golden diff [--profile NAME[=OTHER]] GOLDEN GOLDEN\n"
 	"       assay golden import [--out GOLDEN] OLD\n"
 	"\n"
 	"  check    what it holds, what cannot be judged with it, prompts in which it contradicts itself; with --model also the\n"
-	"           sha256 of the model's files and the range of the ids\n"
+	"           sha256 of the model's files and the range of the ids, with --engine the sha256 of the program\n"
 	"  show     margins, the five tightest positions, where each profile forks from the expectation; texts with --model\n"
 	"  diff     two goldens: models, prompts, profiles of one name, or one profile and another; where they fork, and by how much each\n"
 	"           prefers its own token\n"
@@ -248,7 +285,7 @@ static const char usage[] =
 	"\n"
 	"Exit codes: 0 as it should be, 1 something is wrong or two differ, 2 usage or an unreadable file.\n";
 
-struct golden_options { const char *profile, *model, *out; };
+struct golden_options { const char *profile, *model, *engine, *out; };
 
 static int fail(const struct err *err)
 {
@@ -269,7 +306,7 @@ static int run_check(char *const *files, int n, const struct golden_options *o)
 	for (int i = 0; i < n; i++) {
 		struct golden g = { 0 };
 		struct err err = { 0 };
-		int found = golden_load(&g, files[i], &err) ? -1 : golden_check(stdout, &g, files[i], o->model, &err);
+		int found = golden_load(&g, files[i], &err) ? -1 : golden_check(stdout, &g, files[i], o->model, o->engine, &err);
 
 		if (found < 0)
 			worst = fail(&err);
@@ -347,7 +384,7 @@ int golden_main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "profile", required_argument, NULL, 'p' }, { "model", required_argument, NULL, 'm' },
-		{ "out", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "engine", required_argument, NULL, 'e' }, { "out", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	struct golden_options o = { 0 };
 	int c;
@@ -358,7 +395,7 @@ int golden_main(int argc, char **argv)
 			return fputs(usage, stdout) < 0 ? 2 : 0;
 		if (c == '?')
 			return 2;
-		*(c == 'p' ? &o.profile : c == 'm' ? &o.model : &o.out) = optarg;
+		*(c == 'p' ? &o.profile : c == 'm' ? &o.model : c == 'e' ? &o.engine : &o.out) = optarg;
 	}
 	if (optind >= argc)
 		return bad_usage("what to do: check, show, diff or import?");

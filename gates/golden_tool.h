@@ -12,8 +12,8 @@ int golden_main(int argc, char **argv);
 /* The verbs, on goldens that were read. */
 
 /* Prints what the golden holds, its limits and its contradictions.  model_dir: compare the files and the vocabulary with
- * those of a model directory; NULL: not.  0, 1 if something is wrong, -1 after err_set. */
-int golden_check(FILE *out, const struct golden *g, const char *file, const char *model_dir, struct err *err);
+ * those of a model directory; engine: its sha256 with what the profiles name; NULL: not.  0, 1 if something is wrong, -1 after err_set. */
+int golden_check(FILE *out, const struct golden *g, const char *file, const char *model_dir, const char *engine, struct err *err);
 /* Margins, the five tightest positions, and where each profile forks from `base`; texts if `tokenizer` is not NULL. */
 struct tokenizer;
 void golden_show(FILE *out, const struct golden *g, const struct golden_profile *base, const struct tokenizer *tokenizer);

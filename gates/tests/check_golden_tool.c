@@ -38,10 +38,12 @@ static void load(const char *path)
 	ck_assert_msg(!golden_load(&golden, path, &err), "%s", err.text);
 }
 
+static const char *engine;         /* of check; NULL: none is compared */
+
 static int check(const char *model)
 {
 	FILE *out = open_memstream(&said, &said_size);
-	int found = golden_check(out, &golden, "G", model, &err);
+	int found = golden_check(out, &golden, "G", model, engine, &err);
 
 	fclose(out);
 	return found;
@@ -197,6 +199,28 @@ START_TEST(what_counts_as_a_contradiction)
 	oracle_measure(&o, &golden, &golden.profiles[0], &all[2], 1, INT32_MAX);
 	ck_assert_int_eq(o.n_contradictions, 0);
 	oracle_release(&o);
+}
+END_TEST
+
+START_TEST(check_says_what_moved)
+{
+	load(BUNDLED);
+	golden.tokenizer_sha256[0] ^= 1;
+	ck_assert_int_eq(check(MODEL), 1);
+	says("WRONG the tokenizer has moved: " MODEL "/tokenizer.json");
+	free(said);
+	golden.tokenizer_sha256[0] ^= 1;
+	engine = "LICENSE";
+	ck_assert_int_eq(check(NULL), 0);
+	says("limit: no profile names the sha256 of its engine: LICENSE cannot be compared");
+	free(said);
+	json_object_set_new(golden.profiles[2].engine_config, "binary_sha256", json_string(golden.files[0].sha256));
+	free(golden.profiles[1].engine_version);
+	golden.profiles[1].engine_version = xstrdup("0.27.0");
+	ck_assert_int_eq(check(NULL), 1);
+	says("WRONG captured from another engine than the expectation: repeat");
+	says("WRONG the engine has moved since it was captured: batch");
+	engine = NULL;
 }
 END_TEST
 
@@ -390,6 +414,7 @@ int main(void)
 	tcase_add_test(c, limits_are_stated);
 	tcase_add_test(c, what_counts_as_a_contradiction);
 	tcase_add_test(c, show_margins_and_forks);
+	tcase_add_test(c, check_says_what_moved);
 	tcase_add_test(c, diff_names_what_differs);
 	tcase_add_test(c, diff_compares_profiles_of_other_names);
 	tcase_add_test(c, import_the_older_form);
