@@ -17,6 +17,7 @@
 
 static struct { pid_t pid; int in; char url[64]; } server;
 static struct err err;
+static char *assay, *replay_server;      /* as built beside this test */
 static char dir[64], here[4096];
 
 static void serve(const char *trick)
@@ -29,7 +30,7 @@ static void serve(const char *trick)
 	if (server.pid == 0) {
 		dup2(in[0], 0);
 		dup2(out[1], 1);
-		execl("build/gates/tests/replay_server", "replay_server", GOLDEN, "base", MODEL "/tokenizer.json", "content", trick, NULL);
+		execl(replay_server, "replay_server", GOLDEN, "base", MODEL "/tokenizer.json", "content", trick, NULL);
 		_exit(99);
 	}
 	close(in[0]);
@@ -75,7 +76,7 @@ static int capture(const char *profiles)
 	char *recipe = xasprintf("%s/capture.yaml", dir);
 	char *text = xasprintf("schema: assay/capture/1\nname: captured\nmodel: %s/" MODEL "\nprompts: %s/" GOLDEN "\ngolden: %s/out.json\n"
 			       "tokens: 6\nprofiles:\n%s", here, here, dir, profiles);
-	char *command = xasprintf("build/assay capture %s > %s/said.txt 2>&1", recipe, dir);
+	char *command = xasprintf("%s capture %s > %s/said.txt 2>&1", assay, recipe, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	int status = system(command);
@@ -196,7 +197,7 @@ START_TEST(the_example_engine_passes_the_gate)
 {
 	if (!has_python())
 		return;
-	char *command = xasprintf("build/assay run recipes/examples/foreign-engine.yaml --quiet --out %s/run > %s/said.txt 2>&1", dir, dir);
+	char *command = xasprintf("%s run recipes/examples/foreign-engine.yaml --quiet --out %s/run > %s/said.txt 2>&1", assay, dir, dir);
 	char *path = xasprintf("%s/run/verdict.json", dir);
 
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 0);
@@ -255,8 +256,24 @@ START_TEST(the_bundled_recipe_is_read)
 }
 END_TEST
 
+static void find_programs(void)
+{
+	char self[4096];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	BUG_ON(n <= 0);
+	self[n] = '\0';
+	char *tests = path_dir(self);
+
+	replay_server = path_join(tests, "replay_server");
+	assay = xasprintf("%s/../../assay", tests);
+	free(tests);
+}
+
 int main(void)
 {
+	find_programs();
+
 	Suite *suite = suite_create("capture");
 	TCase *tc = tcase_create("capture");
 
@@ -275,5 +292,7 @@ int main(void)
 	int failed = srunner_ntests_failed(runner);
 
 	srunner_free(runner);
+	free(assay);
+	free(replay_server);
 	return failed != 0;
 }

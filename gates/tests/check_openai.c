@@ -24,6 +24,7 @@ static struct { pid_t pid; int in; char url[64]; } server;
 static struct golden golden;
 static struct tokenizer *tokenizer;
 static struct err err;
+static char *assay, *replay_server;      /* as built beside this test */
 static char dir[64];
 
 /* ---- the server ---- */
@@ -38,7 +39,7 @@ static void serve(const char *shape, const char *trick)
 	if (server.pid == 0) {
 		dup2(in[0], 0);
 		dup2(out[1], 1);
-		execl("build/gates/tests/replay_server", "replay_server", GOLDEN, "base", TOKENIZER, shape, trick, NULL);
+		execl(replay_server, "replay_server", GOLDEN, "base", TOKENIZER, shape, trick, NULL);
 		_exit(99);
 	}
 	close(in[0]);
@@ -292,7 +293,7 @@ static int run_leg(const char *modes, const char *more)
 	char *text = xasprintf("schema: assay/recipe/1\nname: server\nkind: gate\nmodel: %s/" MODEL "\ngolden: %s/" GOLDEN "\nprompts: [p0, p3]\n"
 			       "steps: 5\nmodes: [%s]\ntimeout_s: 20\nlegs: {served: {engine: {openai: \"%s\", model: replayed}}}\n%s",
 			       getcwd((char[4096]){0}, 4096), getcwd((char[4096]){0}, 4096), modes, server.url, more);
-	char *command = xasprintf("build/assay run %s --quiet --out %s/run > %s/out 2>&1", recipe, dir, dir);
+	char *command = xasprintf("%s run %s --quiet --out %s/run > %s/out 2>&1", assay, recipe, dir, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	int status = system(command);
@@ -349,7 +350,7 @@ START_TEST(no_key_is_written)
 	char *text = xasprintf("schema: assay/recipe/1\nname: server\nkind: gate\nmodel: %s/" MODEL "\ngolden: %s/" GOLDEN "\nprompts: [p0]\n"
 			       "steps: 5\nlegs: {served: {engine: {openai: \"%s\", model: replayed, key_env: CHECK_OPENAI_KEY}}}\n",
 			       getcwd((char[4096]){0}, 4096), getcwd((char[4096]){0}, 4096), server.url);
-	char *command = xasprintf("build/assay run %s --quiet --out %s/run > %s/out 2>&1; grep -r s3cret %s", recipe, dir, dir, dir);
+	char *command = xasprintf("%s run %s --quiet --out %s/run > %s/out 2>&1; grep -r s3cret %s", assay, recipe, dir, dir, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
@@ -365,8 +366,24 @@ END_TEST
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
+static void find_programs(void)
+{
+	char self[4096];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	BUG_ON(n <= 0);
+	self[n] = '\0';
+	char *tests = path_dir(self);
+
+	replay_server = path_join(tests, "replay_server");
+	assay = xasprintf("%s/../../assay", tests);
+	free(tests);
+}
+
 int main(void)
 {
+	find_programs();
+
 	Suite *suite = suite_create("openai");
 	TCase *tc = tcase_create("servers");
 
@@ -389,5 +406,7 @@ int main(void)
 	int failed = srunner_ntests_failed(runner);
 
 	srunner_free(runner);
+	free(assay);
+	free(replay_server);
 	return failed != 0;
 }
