@@ -197,6 +197,26 @@ goldens: all ## capture the transformers golden anew on a CPU, into build/golden
 check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=DIR GOLDEN=FILE (scripts/check-peers.sh)
 	$(Q)sh scripts/check-peers.sh '$(LLAMACPP)' '$(MODEL)' '$(GOLDEN)'
 
+BENCH_MODEL ?= oracle-goldens/models/book52-nvfp4
+BENCH_PEERS ?= $(BUILD)/book52-wide
+LLAMACPP    ?= $(BUILD)/llamacpp
+.PHONY: bench bench-peers
+bench: all ## time the bundled checkpoint and a billion random weights in three formats
+	$(Q)for t in 1 $$(nproc); do \
+		$(BUILD)/assay-engine bench --model $(BENCH_MODEL) --prompt 512 --decode 64 --arm threads=$$t && \
+		for f in bench/shapes/*.json; do \
+			$(BUILD)/assay-engine bench --shape $$f --prompt 13 --decode 32 --arm threads=$$t || exit 1; done || exit 1; \
+	done
+
+# BENCH_PEERS: checkpoints, here one of random weights; a trained one may stand beside it.
+bench-peers: all $(BENCH_PEERS) ## build llama.cpp, measure both engines turn by turn, write docs/peers.md
+	$(Q)sh bench/llamacpp/build.sh $(LLAMACPP)
+	$(Q)python3 bench/peers.py --engine $(BUILD)/assay-engine --llama $(LLAMACPP) --json $(BUILD)/bench-peers.jsonl \
+		--table docs/peers.md $(BENCH_PEERS)
+$(BUILD)/book52-wide:
+	$(Q)$(BUILD)/assay-engine bench --shape bench/shapes/book52-wide.json --save $@ --prompt 1 --decode 0 --runs 1 \
+		--no-bandwidth
+
 install: all ## programs and man pages into DESTDIR, PREFIX (/usr/local)
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	$(Q)install -m 755 $(BUILD)/assay $(BUILD)/assay-engine $(DESTDIR)$(PREFIX)/bin

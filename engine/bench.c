@@ -27,7 +27,7 @@ static const char help[] =
 "  --prompt N         tokens of the prompt (default 512)\n"
 "  --decode N         tokens decoded after it (default 64; 0: prefill alone)\n"
 "  --batch B          sequences decoded together (default 1)\n"
-"  --runs N           repetitions (default 7), after one that is not counted unless N is 1\n"
+"  --runs N           repetitions (default 7), after one that is not counted\n"
 "  --level L          CPU dispatch level: portable, avx2, avx512 or avx512bf16 (default: the best there is)\n"
 "  --no-bandwidth     leave the read bandwidth out\n"
 "  --profile          time by op (backend cpu)\n"
@@ -337,7 +337,7 @@ static int bench(struct bench *b, struct err *err)
 		return -1;
 	if (o->profile && b->session.arm.value[FACTOR_BACKEND] != BACKEND_CPU)
 		return err_set(err, ERR_CANNOT_RUN, "--profile is built for backend cpu alone");
-	if (o->runs > 1 && run_once(b, false, err))
+	if (run_once(b, false, err))
 		return -1;
 	for (int i = 0; i < o->runs; i++)
 		if (run_once(b, true, err))

@@ -275,8 +275,8 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #include "dot.inc.h"
 
 #define DOT(name) half_fp8_##name
-#define GEMV_ROWS 8
-#define GEMV_AHEAD 8192
+#define GEMV_ROWS 2
+#define GEMV_AHEAD 16384
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 2
@@ -290,8 +290,8 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #include "dot.inc.h"
 
 #define DOT(name) half_nvfp4_##name
-#define GEMV_ROWS 8
-#define GEMV_AHEAD 8192
+#define GEMV_ROWS 2
+#define GEMV_AHEAD 16384
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 4

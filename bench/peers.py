@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Measure assay-engine and llama.cpp on the same checkpoints, turn by turn, and write the table.
+
+usage: peers.py --engine ENGINE --llama DIR [--runs N] [--threads 1,2] [--json F] [--table F] MODEL_DIR...
+
+DIR is what llamacpp/build.sh filled; a GGUF file of each checkpoint, in bf16, is made there once.  A run measures
+every case with each engine, one after the other, so that both see the same machine; who begins changes from run to
+run.  Both engines warm up in every turn, take the same token ids, and time the same thing: decode with the argmax but
+without the prompt, prefill with the logits of its last token.  --json: records as `assay schema bench` prints them,
+one a line.  Only the standard library is needed.
+"""
+import argparse
+import datetime
+import json
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DECODE_STEPS = 64
+# case -> (prompt, decode steps, metric of `assay-engine bench`)
+CASES = {
+    "decode after 13": (13, DECODE_STEPS, "decode step"),
+    "decode after 200": (200, DECODE_STEPS, "decode step"),
+    "prefill 512": (512, 0, "prefill"),
+}
+LLAMA_LINE = re.compile(r"(decode after \d+|prefill 512)\s+(\d+) threads?\s+([\d.]+) (ms/token|tokens/s)")
+
+
+def run(*argv):
+    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"peers: {argv[0]} exited with {done.returncode}")
+    return done.stdout
+
+
+def measure_llama(llama, gguf, threads):
+    """case -> tokens per second"""
+    text = run(llama / "bin/bench", gguf, "-r", 1, "-n", DECODE_STEPS, "-t", threads)
+    found = {}
+    for case, count, value, unit in LLAMA_LINE.findall(text):
+        if int(count) == threads:
+            found[case] = float(value) if unit == "tokens/s" else 1e3 / float(value)
+    if set(found) != set(CASES):
+        sys.exit(f"peers: cannot read the output of {llama}/bin/bench")
+    return found
+
+
+def measure_engine(engine, model, threads):
+    """case -> tokens per second"""
+    found = {}
+    for case, (prompt, decode, metric) in CASES.items():
+        with tempfile.NamedTemporaryFile() as out:
+            run(engine, "bench", "--model", model, "--prompt", prompt, "--decode", decode, "--runs", 1,
+                "--no-bandwidth", "--arm", f"backend=cpu,threads={threads}", "--json", out.name)
+            with open(out.name, encoding="utf-8") as lines:
+                records = [json.loads(line) for line in lines]
+        value = next(r["metric"]["value"] for r in records if r["metric"]["name"] == metric)
+        found[case] = value if metric == "prefill" else 1e3 / value
+    return found
+
+
+def cpu_name():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def record(model, case, threads, ours, theirs, version, git):
+    prompt, decode, metric = CASES[case]
+    value, peer = statistics.median(ours), statistics.median(theirs)
+    ordered = sorted(ours)
+    return {
+        "schema": "assay/bench/1", "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "recipe": None, "leg": f"backend=cpu,threads={threads}", "verdict": None, "model": model,
+        "shape": {"prompt": prompt, "decode": decode, "batch": 1},
+        "box": {"gpu": None, "arch": None, "driver": None, "cpu": cpu_name()}, "git": git,
+        "metric": {"name": "decode" if decode else metric, "unit": "tokens/s", "value": value, "p50": value,
+                   "p90": ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], "n": len(ours), "better": "larger"},
+        "busy": None, "clocks": None,
+        "against": {"peer": "llama.cpp", "version": version, "same_box": True, "value": peer, "ratio": value / peer},
+    }
+
+
+def row(model, case, threads, ours, theirs):
+    def text(v):
+        if "decode" in case:
+            v = [1e3 / x for x in v]
+        return f"{statistics.median(v):.4g} [{min(v):.4g}, {max(v):.4g}]"
+    unit = "ms/token" if "decode" in case else "tokens/s"
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    return f"| {model} | {case} | {threads} | {unit} | {text(ours)} | {text(theirs)} | {ratio:.2f} |"
+
+
+def main():
+    ap = argparse.ArgumentParser(description="Measure assay-engine against llama.cpp.")
+    ap.add_argument("models", nargs="+", type=Path)
+    ap.add_argument("--engine", type=Path, required=True)
+    ap.add_argument("--llama", type=Path, required=True)
+    ap.add_argument("--runs", type=int, default=7)
+    ap.add_argument("--threads", default="1,2")
+    ap.add_argument("--json", type=Path)
+    ap.add_argument("--table", type=Path)
+    args = ap.parse_args()
+
+    here = Path(__file__).resolve().parent
+    version = json.loads((args.llama / "build.json").read_text())["llama_cpp_commit"]
+    git = re.search(r"^git (\S+)", run(args.engine, "--version"), re.M).group(1)
+    threads = [int(t) for t in args.threads.split(",")]
+    records, rows = [], []
+    for model in args.models:
+        gguf = args.llama / f"{model.name}.gguf"
+        if not gguf.exists():
+            print(f"peers: converting {model.name}", file=sys.stderr)
+            run(args.llama / "venv/bin/python", here / "llamacpp/hf_to_gguf.py", model, gguf, "--type", "bf16")
+        ours = {(c, t): [] for c in CASES for t in threads}
+        theirs = {(c, t): [] for c in CASES for t in threads}
+        for i in range(args.runs):
+            for t in threads:
+                turns = [(ours, lambda: measure_engine(args.engine, model, t)),
+                         (theirs, lambda: measure_llama(args.llama, gguf, t))]
+                for into, measure in turns if i % 2 == 0 else reversed(turns):
+                    for case, value in measure().items():
+                        into[case, t].append(value)
+            print(f"peers: {model.name}: run {i + 1} of {args.runs}", file=sys.stderr)
+        for case in CASES:
+            for t in threads:
+                records.append(record(model.name, case, t, ours[case, t], theirs[case, t], version, git))
+                rows.append(row(model.name, case, t, ours[case, t], theirs[case, t]))
+    table = "\n".join(["| model | case | threads | unit | assay-engine | llama.cpp | ratio of speeds |",
+                       "|---|---|---|---|---|---|---|"] + rows) + "\n"
+    print(table, end="")
+    if args.json:
+        args.json.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    if args.table:
+        head = (f"# assay-engine against llama.cpp\n\nWritten by `make bench-peers`: {cpu_name()}, llama.cpp {version[:9]} "
+                f"(-march=native, OpenMP), bf16 weights in both,\nmedians of {args.runs} alternating runs with the least and "
+                "the most. bench/README.md says what is timed.\n\n")
+        args.table.write_text(head + table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
