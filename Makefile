@@ -195,7 +195,7 @@ goldens: all ## capture the transformers golden anew on a CPU, into build/golden
 	$(Q)sh scripts/goldens.sh $(BUILD)
 
 check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=DIR GOLDEN=FILE (scripts/check-peers.sh)
-	$(Q)sh scripts/check-peers.sh '$(LLAMACPP)' '$(MODEL)' '$(GOLDEN)'
+	$(Q)sh scripts/check-peers.sh '$(LLAMACPP)' '$(MODEL)' '$(GOLDEN)' '$(PROMPTS)'
 
 BENCH_MODEL ?= oracle-goldens/models/book52-nvfp4
 BENCH_PEERS ?= $(BUILD)/book52-wide

@@ -1,16 +1,17 @@
 #!/bin/sh
-# llama.cpp's server as an oracle and as a leg, on a loopback port.   check-peers.sh LLAMACPP MODEL GOLDEN [PORT]
+# llama.cpp's server as an oracle and as a leg, on a loopback port.   check-peers.sh LLAMACPP MODEL GOLDEN [PROMPTS [PORT]]
 #
 #   LLAMACPP   where llama.cpp was built: build/bin/llama-server and a gguf/NAME.gguf of the model, NAME as the model directory is called
 #   MODEL      the checkpoint that the GGUF was converted from, and whose golden GOLDEN is
+#   PROMPTS    of the leg, as in a recipe: "[p0, p1]"; default: all
 # Nothing is built or fetched: building the server takes half an hour on two cores.  Exit code 77: llama-server is not there.
 set -eu
 
 [ -n "${1:-}" ] && [ -n "${2:-}" ] && [ -n "${3:-}" ] || {
-	echo "usage: make check-peers LLAMACPP=DIR MODEL=DIR GOLDEN=FILE" >&2
+	echo "usage: make check-peers LLAMACPP=DIR MODEL=DIR GOLDEN=FILE [PROMPTS='[ID, ...]']" >&2
 	exit 2
 }
-llama=$1 model=$(realpath "$2") golden=$(realpath "$3") port=${4:-18080}
+llama=$1 model=$(realpath "$2") golden=$(realpath "$3") prompts=${4:-all} port=${5:-18080}
 name=$(basename "$model")
 server=$llama/build/bin/llama-server
 gguf=$llama/gguf/$name.gguf
@@ -48,6 +49,7 @@ kind: gate
 question: Does llama.cpp on a CPU compute what the oracle does, to the oracle's own spread?
 model: $model
 golden: $golden
+prompts: $prompts
 steps: 96
 modes: [free, forced]
 timeout_s: 3600
