@@ -16,6 +16,12 @@ START_TEST(test_vectors)
 }
 END_TEST
 
+START_TEST(test_residual)
+{
+	ops_residual_run(&ref_backend);
+}
+END_TEST
+
 START_TEST(test_complete)
 {
 	ops_vectors_complete();
@@ -30,6 +36,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(c, test_vectors, 0, 3 * ops_vectors_count());
+	tcase_add_test(c, test_residual);
 	tcase_add_test(c, test_complete);
 	suite_add_tcase(s, c);
 	srunner_run_all(runner, CK_NORMAL);

@@ -28,6 +28,15 @@ START_TEST(test_vectors)
 }
 END_TEST
 
+START_TEST(test_residual)
+{
+	if (!level_supported(cpu_levels[_i]))
+		return;      /* test_vectors has said so */
+	level_force(cpu_levels[_i]);
+	ops_residual_run(&cpu_backend);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ops on cpu");
@@ -39,6 +48,7 @@ int main(void)
 		levels++;
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_vectors, 0, 4 * levels * ops_vectors_count());
+	tcase_add_loop_test(c, test_residual, 0, levels);
 	suite_add_tcase(s, c);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

@@ -534,6 +534,51 @@ static const char *const formats[] = {
 	"scale_swizzle",
 };
 
+/* 1 + 2^-12 is a residual in fp32 and 1 in bf16.  The norm reads the residual rounded to bf16: 1 + 31 x 2^-13 is 1 there,
+ * all eight are, their norm is 1, and so w[0] = 1 + 31 x 2^-13 alone rounds to 1; unrounded, the two reach the next
+ * number. */
+void ops_residual_run(const struct backend *backend)
+{
+	enum { H = 8 };
+	struct arm arm;
+	float w[H] = { 1 + 31 * 0x1p-13f, 1, 1, 1, 1, 1, 1, 1 };
+	double one[H] = { 1, 1, 1, 1, 1, 1, 1, 1 }, near[H] = { 1 + 31 * 0x1p-13, 1, 1, 1, 1, 1, 1, 1 }, small[H], sum[H];
+
+	arm_init(&arm);
+	arm_defaults(&arm);
+	arm.value[FACTOR_COMPUTE] = COMPUTE_BF16;
+	for (int i = 0; i < H; i++)
+		small[i] = 0x1p-12;
+	for (int wide = 0; wide < 2; wide++) {
+		struct rig like = { .b = backend, .arm = arm, .op = "residual", .note = wide ? "fp32" : "bf16" };
+		struct rig r = rig_new(&like, BLOCK_MLP);
+		char bytes[H * sizeof(double)];
+		void *h, *x;
+
+		r.model.config.residual_in_fp32 = wide;
+		r.model.config.hidden_size = H;
+		r.layer.norm = w;
+		rig_open(&r, 1, 1, 8);
+		enum dtype dtype = r.b->residual_dtype(r.dev);
+
+		encode(bytes, dtype, one, H);
+		h = rig_bytes(&r, bytes, H * dtype_size(dtype));
+		r.b->add(r.dev, h, rig_in(&r, small, H), 1, H);
+		decode(sum, dtype, h, H);
+		for (int i = 0; i < H; i++)
+			ck_assert_msg(sum[i] == (wide ? 1 + 0x1p-12 : 1), "%s, residual in %s: 1 + 2^-12 is %.9g", backend->name,
+				      r.note, sum[i]);
+		if (wide) {
+			encode(bytes, dtype, near, H);
+			x = rig_out(&r, H);
+			r.b->rms_norm(r.dev, x, rig_bytes(&r, bytes, H * dtype_size(dtype)), w, 1, H, 0);
+			rig_check(&r, "x", x, (struct vec){ .x = one, .n = H });
+		}
+		rig_close(&r);
+	}
+	free_kept();
+}
+
 static json_t *load(void)
 {
 	json_error_t error;
