@@ -283,7 +283,8 @@ START_TEST(all_keys_hypotheses)
 }
 END_TEST
 
-/* Every recipe of the canned run directories and every one that is shipped. */
+/* Every recipe of the canned run directories and every one that is shipped; recipes/capture-*.yaml are of
+ * assay/capture/1 and read by check_capture. */
 START_TEST(shipped_recipes_load)
 {
 	static const char *const dirs[] = {"gates/tests/verdicts", "recipes"};
@@ -297,7 +298,8 @@ START_TEST(shipped_recipes_load)
 		while ((entry = readdir(dir))) {
 			char *path = xasprintf(d ? "%s/%s" : "%s/%s/recipe.yaml", dirs[d], entry->d_name);
 
-			if (entry->d_name[0] != '.' && file_exists(path) && strstr(path, ".yaml")) {
+			if (entry->d_name[0] != '.' && file_exists(path) && strstr(path, ".yaml") &&
+			    strncmp(entry->d_name, "capture-", 8) != 0) {
 				start();
 				ck_assert_msg(recipe_load(&recipe, path, &err) == 0, "%s", err.text);
 				ck_assert_ptr_nonnull(strstr(path, recipe.name));   /* named as its file or directory */
