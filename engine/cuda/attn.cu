@@ -1,11 +1,10 @@
 #include "launch.h"
 
-/* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of ATTN_SPLIT, each in tiles
- * of 64; the splits are merged in ascending order by `merge`, in the same arithmetic whether one block takes them all (many
+/* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of 64, which are merged in ascending order by `merge`, in the same arithmetic whether one block takes them all (many
  * rows) or one block each (few rows).  So a row's result depends on its position alone.  Under compute: bf16 both products
  * run on tensor cores (attention_tiles), under fp32 in plain fp32 (attention_rows). */
 
-#define TILE 64
+#define TILE ATTN_SPLIT
 #define THREADS 128
 #define WIDE 2                /* head channels of a thread: head_dim up to THREADS * WIDE */
 
@@ -21,12 +20,21 @@ __device__ static inline void merge(float *M, float *L, float O[N], float m, flo
 		O[i] = O[i] * a + o[i] * b;
 }
 
+/* Channel c of row t of the result. */
+__device__ static inline void put(const struct attn_args &a, int t, int c, float v)
+{
+	if (a.y)
+		a.y[(int64_t)t * a.heads * a.head_dim + c] = rounded(v, a.bf16);
+	if (a.y_bf16)
+		a.y_bf16[(int64_t)t * a.ld + c] = bf16_bits(v);
+}
+
 /* Rows of k and v at their positions.  A block owns 256 channels of a row. */
 __global__ void kv_append_rows(struct attn_args a)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x, width = a.kv_heads * a.head_dim, t = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (c >= width)
 		return;
 	int64_t at = (int64_t)a.pos[t] * width + c;
@@ -125,8 +133,8 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 	struct share b = { 0, (int)blockIdx.x, kv * rep + (int)blockIdx.y % groups * ATTN_HEADS, 0, hd, a.kv_heads * hd };
 	b.heads = min(ATTN_HEADS, (kv + 1) * rep - b.h0);
 	b.q = shared, b.k = shared + ATTN_HEADS * hd;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	b.n = a.pos[b.t] + 1;
 	int first = a.part ? blockIdx.z : 0, last = a.part ? first + 1 : a.splits;
 	if (first * ATTN_SPLIT >= b.n)
@@ -152,7 +160,7 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 			if (h >= b.heads || d >= hd)
 				continue;
 			if (!a.part) {
-				a.y[((int64_t)b.t * a.heads + b.h0 + h) * hd + d] = rounded(O[h][w] / L[h], a.bf16);
+				put(a, b.t, (b.h0 + h) * hd + d, O[h][w] / L[h]);
 				continue;
 			}
 			float *to = a.part + (((int64_t)b.t * a.splits + first) * a.heads + b.h0 + h) * (hd + 2);
@@ -170,27 +178,34 @@ struct half_tile { uint16_t *q, *k, *v, *high, *low; float *score, *m, *l; int w
 
 __device__ static inline uint32_t pair_at(const uint16_t *p) { return *(const uint32_t *)p; }
 
-/* bf16 bits of eight cached elements; codes of an fp8 cache stand for themselves, its scale comes in later. */
+/* bf16 bits of up to eight cached elements; codes of an fp8 cache stand for themselves, its scale comes in later. */
 __device__ static inline void load_eight(uint16_t *to, const void *cache, int64_t at, int kind, int n)
 {
 	if (kind == KIND_BF16 && n == 8 && at % 8 == 0) {
-		*(uint4 *)to = *(const uint4 *)((const uint16_t *)cache + at);
+		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+			     :: "r"((uint32_t)__cvta_generic_to_shared(to)), "l"((const uint16_t *)cache + at) : "memory");
 		return;
 	}
 	for (int i = 0; i < 8; i++)
 		to[i] = i < n ? bf16_bits(load_as_float(cache, at + i, kind)) : 0;
 }
 
-/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero. */
+/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero.  Waits for its own copies. */
 __device__ static void load_tile(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count)
 {
-	int hd = a.head_dim, row = a.kv_heads * hd, runs = s.width / 8;
+	int hd = a.head_dim, row = a.kv_heads * hd, runs = s.width / 8, j = threadIdx.x / runs, d = threadIdx.x % runs * 8;
+#pragma unroll 2
 	for (int i = threadIdx.x; i < TILE * runs; i += THREADS) {
-		int j = i / runs, d = i % runs * 8, n = j < count ? max(min(8, hd - d), 0) : 0;
+		int n = j < count ? max(min(8, hd - d), 0) : 0;
 		int64_t at = (int64_t)(base + j) * row + d;
 		load_eight(s.k + j * (s.width + PAD) + d, a.k_cache, k0 + at, a.kind, n);
 		load_eight(s.v + j * (s.width + PAD) + d, a.v_cache, v0 + at, a.kind, n);
+		if (THREADS % runs == 0)
+			j += THREADS / runs;
+		else
+			j = (i + THREADS) / runs, d = (i + THREADS) % runs * 8;
 	}
+	asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* score[16][64] = q k^T * scale; warp w owns positions 16 w .. 16 w + 15, a lane rows g and g + 8. */
@@ -198,6 +213,7 @@ __device__ static void tile_products(const struct half_tile &s, float scale, int
 {
 	int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, q = threadIdx.x % 4, ld = s.width + PAD;
 	float c[2][4] = {};
+#pragma unroll 2
 	for (int d = 2 * q; d < s.width; d += 16) {
 		uint32_t a0 = pair_at(s.q + g * ld + d), a1 = pair_at(s.q + (g + 8) * ld + d);
 		uint32_t a2 = pair_at(s.q + g * ld + d + 8), a3 = pair_at(s.q + (g + 8) * ld + d + 8);
@@ -218,6 +234,7 @@ __device__ static void tile_products(const struct half_tile &s, float scale, int
 __device__ static void tile_weights(const struct half_tile &s)
 {
 	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll 1
 	for (int h = warp * 4; h < warp * 4 + 4; h++) {
 		float s0 = s.score[h * (TILE + 4) + lane], s1 = s.score[h * (TILE + 4) + lane + WARP];
 		float top = warp_max(fmaxf(s0, s1)), p0 = expf(s0 - top), p1 = expf(s1 - top), sum = warp_sum(p0 + p1);
@@ -239,6 +256,7 @@ __device__ static inline void tile_output(float o[N][4], const struct half_tile 
 #pragma unroll
 	for (int n = 0; n < N; n++)
 		o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
+#pragma unroll 1
 	for (int j = 0; j < TILE; j += 16) {
 		uint32_t a[2][4];
 		for (int part = 0; part < 2; part++) {
@@ -279,7 +297,7 @@ __device__ static inline void merge_rows(float M[2], float L[2], float O[N][4], 
 
 /* A block owns one token row, up to 16 query heads of one kv head, and one split or all of them.  All sums in a fixed order. */
 template <int N>
-__global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a, struct residual apply)
+__global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 {
 	extern __shared__ __align__(16) uint16_t pool[];
 	__shared__ float score[Q_HEADS * (TILE + 4)], tile_m[Q_HEADS], tile_l[Q_HEADS];
@@ -289,36 +307,34 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a, s
 	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), q = threadIdx.x % 4;
 	struct half_tile s = { pool, pool + Q_HEADS * ld, pool + (Q_HEADS + TILE) * ld, weights[0], weights[1], score, tile_m,
 			       tile_l, width };
-	grid_wait();
 	grid_release();
-	if (apply.h)
-		residual_apply(apply, gridDim.z, ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * THREADS +
-			       threadIdx.x, gridDim.x * gridDim.y * gridDim.z * THREADS);
+	grid_wait();
 	int n = a.pos[t] + 1, first = a.part ? blockIdx.x : 0, last = a.part ? first + 1 : a.splits;
 	if (first * ATTN_SPLIT >= n)
 		return;
 	int64_t k0 = a.slots[t] * a.k_stride + kv * hd, v0 = a.slots[t] * a.v_stride + kv * hd;
 	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)hd));
-	for (int i = threadIdx.x; i < Q_HEADS * width; i += THREADS) {
-		int h = i / width, d = i % width;
-		s.q[h * ld + d] = h < heads && d < hd ? bf16_bits(a.q[((int64_t)t * a.heads + h0 + h) * hd + d]) : 0;
+#pragma unroll 1
+	for (int i = threadIdx.x; i < Q_HEADS * width / 4; i += THREADS) {
+		int h = i / (width / 4), d = i % (width / 4) * 4;
+		const float *from = a.q + ((int64_t)t * a.heads + h0 + h) * hd + d;
+		for (int k = 0; k < 4; k++)
+			s.q[h * ld + d + k] = h < heads && d + k < hd ? bf16_bits(from[k]) : 0;
 	}
 	float M[2] = { -INFINITY, -INFINITY }, L[2] = {}, O[N][4] = {};
-	for (int split = first; split < last && split * ATTN_SPLIT < n; split++) {
-		float m[2] = { -INFINITY, -INFINITY }, l[2] = {}, o[N][4] = {};
-		for (int base = split * ATTN_SPLIT; base < min(n, (split + 1) * ATTN_SPLIT); base += TILE) {
-			float part[N][4];
-			__syncthreads();
-			load_tile(s, a, k0, v0, base, min(TILE, n - base));
-			__syncthreads();
-			tile_products(s, scale, min(TILE, n - base));
-			__syncthreads();
-			tile_weights(s);
-			__syncthreads();
-			tile_output<N>(part, s);
-			float top[2] = { tile_m[g], tile_m[g + 8] }, sum[2] = { tile_l[g], tile_l[g + 8] };
-			merge_rows<N>(m, l, o, top, sum, part);
-		}
+#pragma unroll 1
+	for (int split = first; split < last && split * TILE < n; split++) {
+		float o[N][4];
+		int count = min(TILE, n - split * TILE);
+		__syncthreads();
+		load_tile(s, a, k0, v0, split * TILE, count);
+		__syncthreads();
+		tile_products(s, scale, count);
+		__syncthreads();
+		tile_weights(s);
+		__syncthreads();
+		tile_output<N>(o, s);
+		float m[2] = { tile_m[g], tile_m[g + 8] }, l[2] = { tile_l[g], tile_l[g + 8] };
 		merge_rows<N>(M, L, O, m, l, o);
 	}
 	float vs = a.kind == KIND_FP8 ? a.v_scale : 1.0f;
@@ -331,7 +347,7 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a, s
 		if (a.part)
 			to[d] = O[r / 4][r % 4];
 		else
-			a.y[((int64_t)t * a.heads + h0 + h) * hd + d] = rounded(O[r / 4][r % 4] * vs / L[i], a.bf16);
+			put(a, t, (h0 + h) * hd + d, O[r / 4][r % 4] * vs / L[i]);
 		if (a.part && d == 0)
 			to[hd] = M[i], to[hd + 1] = L[i];
 	}
@@ -341,17 +357,19 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a, s
 __global__ void attention_merge_heads(struct attn_args a)
 {
 	int h = blockIdx.x, t = blockIdx.y, hd = a.head_dim;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	int n = a.pos[t] + 1;
 	for (int d = threadIdx.x; d < hd; d += blockDim.x) {
 		float M = -INFINITY, L = 0, O = 0;
-		for (int s = 0; s < a.splits && s * ATTN_SPLIT < n; s++) {
+#pragma unroll 4
+		for (int s = 0; s < (n + ATTN_SPLIT - 1) / ATTN_SPLIT; s++) {
 			const float *from = a.part + (((int64_t)t * a.splits + s) * a.heads + h) * (hd + 2);
-			merge<1>(&M, &L, &O, from[hd], from[hd + 1], from + d);
+			float m = from[hd], l = from[hd + 1], o = from[d];
+			merge<1>(&M, &L, &O, m, l, &o);
 		}
 		float vs = a.bf16 && a.kind == KIND_FP8 ? a.v_scale : 1.0f;
-		a.y[((int64_t)t * a.heads + h) * hd + d] = rounded(O * vs / L, a.bf16);
+		put(a, t, h * hd + d, O * vs / L);
 	}
 }
 
@@ -371,21 +389,20 @@ static cudaError_t launch_rows(struct attn_args a, int T, cudaStream_t s)
 }
 
 template <int N>
-static cudaError_t launch_tiles(struct attn_args a, struct residual apply, int T, cudaStream_t s)
+static cudaError_t launch_tiles(struct attn_args a, int T, cudaStream_t s)
 {
 	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, width = (a.head_dim + 31) / 32 * 32;
 	size_t shared = (size_t)(Q_HEADS + 2 * TILE) * (width + PAD) * sizeof(uint16_t);
 	if (shared > 32 << 10)
 		cudaFuncSetAttribute(attention_tiles<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-	return launch(attention_tiles<N>, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a, apply);
+	return launch(attention_tiles<N>, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a);
 }
 
-/* apply: an addition to the residual stream made on the way (bf16 only); h NULL: none. */
-cudaError_t launch_attention(struct attn_args a, struct residual apply, int T, cudaStream_t s)
+cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s)
 {
 	if (!a.bf16)
 		return launch_rows(a, T, s);
-	return a.head_dim <= 128 ? launch_tiles<4>(a, apply, T, s) : launch_tiles<8>(a, apply, T, s);
+	return a.head_dim <= 128 ? launch_tiles<4>(a, T, s) : launch_tiles<8>(a, T, s);
 }
 
 cudaError_t launch_attention_merge(struct attn_args a, int T, cudaStream_t s)

@@ -53,7 +53,12 @@ static void cuda_combine(struct device *dev, void *y, const void *x, int T, int 
 static void cuda_gated_norm(struct device *dev, void *y, const void *z, int ldz, const float *w, int T, int channels,
 			    int groups, double eps)
 {
-	RUN(dev, launch_gated_norm(y, z, ldz, device_vector(dev, w), T, channels, groups, (float)eps, dev->bf16, dev->stream));
+	struct gated_args a = {
+		.y = y, .z = z, .w = device_vector(dev, w), .ldz = ldz, .channels = channels, .groups = groups,
+		.bf16 = dev->bf16, .eps = (float)eps, .input_scale = 1,
+	};
+
+	RUN(dev, launch_gated_norm(a, T, dev->stream));
 }
 
 static void cuda_relu2(struct device *dev, void *x, int T, int n)
@@ -93,8 +98,7 @@ static void cuda_ssm_step(struct device *dev, void *y, const void *u, int ldu, c
 			  struct state_view ssm, const int32_t *slots, const struct mamba *w,
 			  const struct ssm_shape *shape, const double limit[2], int rows)
 {
-	RUN(dev, launch_ssm_step(ssm_args(dev, y, u, ldu, dt, lddt, ssm, w, shape, limit), (struct residual){0}, slots, rows,
-				 dev->stream));
+	RUN(dev, launch_ssm_step(ssm_args(dev, y, u, ldu, dt, lddt, ssm, w, shape, limit), slots, rows, dev->stream));
 }
 
 static void cuda_ssm_scan(struct device *dev, void *y, const void *u, int ldu, const void *dt, int lddt,
@@ -116,14 +120,14 @@ static void cuda_ssm_scan(struct device *dev, void *y, const void *u, int ldu, c
 /* ---- attention ---- */
 
 /* Few rows: a block for each split, then a merge.  Many rows: a block takes all splits; the arithmetic is the same. */
-void attend(struct device *dev, struct attn_args a, struct residual apply, int T)
+void attend(struct device *dev, struct attn_args a, int T)
 {
 	bool split = dev->attn_part && T <= dev->part_rows;
 
 	a.part = split ? dev->attn_part : NULL;
 	a.splits = dev->splits;
 	a.bf16 = dev->bf16;
-	RUN(dev, launch_attention(a, apply, T, dev->stream));
+	RUN(dev, launch_attention(a, T, dev->stream));
 	if (split)
 		RUN(dev, launch_attention_merge(a, T, dev->stream));
 }
@@ -147,7 +151,7 @@ static void cuda_attention(struct device *dev, void *y, const void *q, const voi
 	struct attn_args a = attn_args(y, q, k, v, k_cache, v_cache, slots, pos, shape, k_scale, v_scale);
 
 	RUN(dev, launch_kv_append(a, T, dev->stream));
-	attend(dev, a, (struct residual){0}, T);
+	attend(dev, a, T);
 }
 
 /* ---- router and head ---- */
@@ -171,7 +175,7 @@ static void cuda_route(struct device *dev, int32_t *expert, void *weight, const 
 static void cuda_head(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
 		      const int32_t *given, bool head_bf16, int rows)
 {
-	cuda_product(dev, dev->logits, w->out, x, w->in, w, numerics, head_bf16, rows);
+	cuda_logits_product(dev, dev->logits, x, w, numerics, head_bf16, rows);
 	RUN(dev, launch_head_slice(dev->head_part, dev->logits, given, w->out, rows, dev->stream));
 	RUN(dev, launch_head_merge(dev->head_rows, next, dev->head_part, dev->logits, given, w->out, rows, dev->stream));
 }

@@ -5,8 +5,8 @@ __global__ void conv_step_rows(float *u, const float *xbc, int ldx, float *state
 			       const float *w, const float *bias, int channels, int kernel, int bf16)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (c >= channels)
 		return;
 	float *window = state + slots[row] * stride + c;
@@ -22,8 +22,8 @@ __global__ void conv_scan_tokens(float *u, const float *xbc, int ldx, float *sta
 				 int channels, int kernel, int T, int bf16)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x, t0 = blockIdx.y * CONV_TOKENS;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (c >= channels)
 		return;
 	for (int t = t0; t < min(t0 + CONV_TOKENS, T); t++) {

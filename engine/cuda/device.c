@@ -205,7 +205,6 @@ static int find_device(struct device *dev, struct err *err)
 	OPEN(launch_check(&ptx, &binary));
 	launch_overlap = p.major >= 9;
 	dev->fused = p.major >= 9 && dev->bf16 && !cuda_unfused;
-	dev->multiprocessors = p.multiProcessorCount;
 	dev->capability = p.major * 10 + p.minor;
 	OPEN(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
 	return 0;
@@ -275,7 +274,7 @@ static int alloc_head(struct device *dev, struct err *err)
 {
 	size_t slots = dev->limits.slots, V = dev->model->config.vocab_size, parts = (V + HEAD_SLICE - 1) / HEAD_SLICE;
 
-	if (parts * TOP_N > 4096)
+	if (parts > HEAD_PARTS)
 		return err_set(err, ERR_CANNOT_RUN, "backend cuda: a vocabulary of %zu is larger than its head supports", V);
 	if (need(dev, &dev->logits, slots * V, sizeof(float), err) ||
 	    need(dev, &dev->head_part, slots * parts, sizeof(struct head_part), err) ||

@@ -27,7 +27,7 @@ struct matrix {
 struct expert_table {
 	struct packed_matrix *packed;     /* on the device, [experts]; NULL under fp32 compute */
 	struct raw_matrix *raw;           /* on the device, [experts]; NULL where packed */
-	bool format[N_FORMATS];           /* formats that occur */
+	bool kind[N_PRODUCTS];            /* kinds of product that occur */
 	bool act;                         /* some expert quantises its input */
 	int out, in, tiles;
 	const char *base;                 /* packed matrices of one shape and format at equal distances; else NULL */
@@ -81,12 +81,12 @@ struct device {
 	struct watch *watch;              /* owned; NULL where NVML is missing */
 	/* Fused decode (fused.c): scratch for STREAM_ROWS rows, and what waits to be done with the next kernel. */
 	bool fused;                       /* sm_90 and compute: bf16 */
-	int multiprocessors, capability;  /* capability: 90 for sm_90 */
+	int capability;                   /* 90 for sm_90 */
 	float *proj, *conv_out, *mix;     /* a Mamba mixer's in_proj, convolution and state output; also q and attention */
 	uint16_t *rows_bf16, *shared_up;      /* bf16 rows [T, padded width] */
-	float *shared_out, *step_weight[2];
-	int32_t *step_expert;
-	int step_parity;
+	float *shared_out, *step_weight;
+	int *arrived;
+	struct stream_plan *plan;
 	bool norm_waits;                  /* norm: a norm whose x nobody has read yet */
 	struct norm_args norm;
 	int norm_rows;
@@ -127,6 +127,8 @@ const float *device_vector(const struct device *dev, const void *host);
 int prepare_vectors(struct device *dev, struct err *err);
 int prepare_matrices(struct device *dev, struct model *m, struct err *err);
 void prepare_release(struct device *dev);
+size_t record_bytes(enum weight_format f);      /* of 16 x 64 values in tiles */
+int64_t packed_bytes(const struct packed_matrix *m);
 
 /* ---- blas.c ---- */
 /* *out stays NULL where the library or the device has no FP8 product; `reason` says why. */
@@ -146,6 +148,9 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 		  enum numerics numerics, int bf16, int T);
 void cuda_linear(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,
 		 enum numerics numerics, int T);
+/* The head's: its norm may still wait. */
+void cuda_logits_product(struct device *dev, float *y, const float *x, const struct linear *w, enum numerics numerics,
+			 int bf16, int T);
 void cuda_experts(struct device *dev, void *y, const void *x, const int32_t *expert, const void *weight,
 		  const struct moe *w, struct rule rule, int per_token, int X, int T);
 /* The activation quantiser that executes `numerics`, and the factor of the accumulator. */
@@ -158,6 +163,9 @@ bool cuda_mixer_step(struct device *dev, void *y, const void *x, const struct la
 		     const struct mixer_state *state, struct rule rule, int T);
 /* The norm that follows an addition (y NULL: none): waits for the kernel that reads x if that may be fused. */
 void norm_later(struct device *dev, void *x, void *h, const void *y, const float *w, int T, int H, double eps);
+/* Does x wait for its norm?  Then norm_to_rows computes it into rows_bf16 alone, as a product's input. */
+bool norm_waits_for(const struct device *dev, const void *x, int T);
+void norm_to_rows(struct device *dev, int in, int act, float input_scale);
 /* What y stands for. */
 struct residual residual_of(struct device *dev, void *h, const void *y, int H);
 

@@ -35,9 +35,9 @@ static void grouped(struct device *dev, struct product p, const struct expert_ta
 		RUN(dev, launch_product_raw_grouped(p, t->raw, t->out, dev->stream));
 		return;
 	}
-	for (int f = 0; f < N_FORMATS; f++)
-		if (t->format[f])
-			RUN(dev, launch_product_grouped(p, t->packed, f, t->tiles, dev->stream));
+	for (int k = 0; k < N_PRODUCTS; k++)
+		if (t->kind[k])
+			RUN(dev, launch_product_grouped(p, t->packed, k, t->tiles, dev->stream));
 }
 
 void cuda_experts(struct device *dev, void *y, const void *x, const int32_t *expert, const void *weight,

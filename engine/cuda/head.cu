@@ -1,39 +1,73 @@
 #include "launch.h"
 
-#define THREADS 1024
+#define THREADS 256
+#define WARPS (THREADS / WARP)
 
-/* Larger key: larger logit, then lower id.  -0 counts as +0; NaN comes last, before the empty key 0. */
-__device__ static inline uint64_t key_of(float x, int id)
+/* The best candidate of the warp; order 0: none. */
+__device__ static inline struct candidate warp_best_of(struct candidate c)
 {
-	uint32_t u = __float_as_uint(x + 0.0f);
-	u = x != x ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
-	return (uint64_t)u << 32 | (0xffffffffu - (uint32_t)id);
+	struct candidate best;
+	best.order = __reduce_max_sync(FULL, c.order);
+	best.id = __reduce_min_sync(FULL, c.order == best.order ? c.id : 0xffffffffu);
+	return best;
 }
-__device__ static inline int id_of(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
-/* Sorts n keys (a power of two) in shared memory, largest first: bitonic. */
-__device__ static void sort_keys(uint64_t *key, int n)
+/* The best TOP_N of the warp's 32 N logits, best first, to out.  order[j] of a lane has id first + j * stride. */
+template <int N>
+__device__ static void warp_top(struct candidate *out, uint32_t order[N], uint32_t first, uint32_t stride)
 {
-	for (int k = 2; k <= n; k *= 2)
-		for (int j = k / 2; j; j /= 2) {
-			__syncthreads();
-			for (int i = threadIdx.x; i < n / 2; i += blockDim.x) {
-				int a = 2 * i - (i & (j - 1)), b = a + j;
-				uint64_t x = key[a], y = key[b];
-				if ((x < y) == ((a & k) == 0))
-					key[a] = y, key[b] = x;
-			}
+#pragma unroll 1
+	for (int i = 0; i < TOP_N; i++) {
+		struct candidate c = { 0, 0 };
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			if (order[j] > c.order)
+				c.order = order[j], c.id = first + j * stride;
+		struct candidate best = warp_best_of(c);
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			if (first + j * stride == best.id)
+				order[j] = 0;
+		if (threadIdx.x % WARP == 0)
+			out[i] = best;
+	}
+}
+
+/* The best TOP_N of n lists of TOP_N, each best first; by one warp, a lane has the lists lane, lane + 32, ... */
+__device__ static void merge_lists(struct candidate *out, const struct candidate *list, int n)
+{
+	constexpr int EACH = (HEAD_PARTS + WARP - 1) / WARP;
+	uint8_t at[EACH] = {};
+#pragma unroll 1
+	for (int i = 0; i < TOP_N; i++) {
+		struct candidate c = { 0, 0 };
+		int from = 0;
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			int k = j * WARP + threadIdx.x;
+			if (k >= n)
+				break;
+			struct candidate head = at[j] < TOP_N ? list[k * TOP_N + at[j]] : (struct candidate){ 0, 0 };
+			if (head.order > c.order || (head.order == c.order && head.id < c.id))
+				c = head, from = j;
 		}
-	__syncthreads();
+		struct candidate best = warp_best_of(c);
+#pragma unroll
+		for (int j = 0; j < EACH; j++)
+			if (j == from && c.order && c.order == best.order && c.id == best.id)
+				at[j]++;
+		if (threadIdx.x == 0)
+			out[i] = best;
+	}
 }
 
 /* Sum over the block: a tree over threads, fixed. */
-__device__ static double block_sum_double(double x, double *part)
+template <typename S> __device__ static S block_total(S x, S *part)
 {
 	part[threadIdx.x] = x;
 	for (int i = THREADS / 2; i; i /= 2) {
 		__syncthreads();
-		if (threadIdx.x < i)
+		if ((int)threadIdx.x < i)
 			part[threadIdx.x] += part[threadIdx.x + i];
 	}
 	__syncthreads();
@@ -41,65 +75,87 @@ __device__ static double block_sum_double(double x, double *part)
 }
 
 /* The best 20 of a slice, its largest logit and the sum of exp(logit - largest) in double, and how many ids rank before the
- * given one.  A block owns one slice of one row, a thread the ids i and i + 1024. */
+ * given one.  A block owns one slice of one row, a thread the ids i, i + 256, ... */
 __global__ void __launch_bounds__(THREADS) head_slices(struct head_part *part, const float *logits, const int32_t *given, int V)
 {
-	__shared__ uint64_t key[HEAD_SLICE];
+	constexpr int EACH = HEAD_SLICE / THREADS;
+	__shared__ struct candidate lists[WARPS * TOP_N];
 	__shared__ double sums[THREADS];
-	int row = blockIdx.y, first = blockIdx.x * HEAD_SLICE, above = 0;
+	__shared__ int counts[THREADS];
+	int row = blockIdx.y, first = blockIdx.x * HEAD_SLICE + threadIdx.x, above = 0;
 	const float *x = logits + (int64_t)row * V;
 	struct head_part *out = part + (int64_t)row * gridDim.x + blockIdx.x;
-	grid_wait();
+	uint32_t order[EACH];
+	float v[EACH];
 	grid_release();
+	grid_wait();
 	int asked = given ? given[row] : -1;
-	uint64_t bar = asked >= 0 ? key_of(x[asked], asked) : ~0ull;
-	for (int i = threadIdx.x; i < HEAD_SLICE; i += THREADS) {
-		key[i] = first + i < V ? key_of(x[first + i], first + i) : 0;
-		above += key[i] > bar;
+	uint32_t bar = asked >= 0 ? order_of(x[asked]) : 0xffffffffu;
+#pragma unroll
+	for (int j = 0; j < EACH; j++)
+		v[j] = first + j * THREADS < V ? x[first + j * THREADS] : -INFINITY;
+#pragma unroll
+	for (int j = 0; j < EACH; j++) {
+		order[j] = first + j * THREADS < V ? order_of(v[j]) : 0;
+		above += order[j] > bar || (order[j] == bar && first + j * THREADS < asked);
 	}
-	sort_keys(key, HEAD_SLICE);
-	double max = x[id_of(key[0])], sum = 0;
-	for (int i = threadIdx.x; i < HEAD_SLICE && first + i < V; i += THREADS)
-		sum += exp(x[first + i] - max);
-	sum = block_sum_double(sum, sums);
-	int total = __syncthreads_count(above >= 1) + __syncthreads_count(above >= 2);
-	if (threadIdx.x < TOP_N)
-		out->key[threadIdx.x] = key[threadIdx.x];
+	warp_top<EACH>(lists + threadIdx.x / WARP * TOP_N, order, first, THREADS);
+	__syncthreads();
+	if (threadIdx.x < WARP)
+		merge_lists(out->top, lists, WARPS);
+	struct candidate best = lists[0];
+	for (int w = 1; w < WARPS; w++)
+		if (lists[w * TOP_N].order > best.order)
+			best = lists[w * TOP_N];
+	double max = x[best.id], sum = 0;
+#pragma unroll
+	for (int j = 0; j < EACH; j++)
+		if (first + j * THREADS < V)
+			sum += exp(v[j] - max);
+	sum = block_total(sum, sums);
+	above = block_total(above, counts);
 	if (threadIdx.x == 0)
-		out->max = max, out->sum = sum, out->above = total;
+		out->max = max, out->sum = sum, out->above = above;
 }
 
-/* The slices of one row together: a block owns a row; partial sums are added in the order of the slices. */
+/* The slices of one row together: a block owns a row; partial sums are added in a tree over the slices: fixed. */
 __global__ void __launch_bounds__(THREADS) head_merge_rows(struct head_row *out, int32_t *next, const struct head_part *part,
-							    const float *logits, const int32_t *given, int V, int parts,
-							    int n)
+							    const float *logits, const int32_t *given, int V, int parts)
 {
-	extern __shared__ uint64_t keys[];
-	int row = blockIdx.x;
-	grid_wait();
-	grid_release();
-	part += (int64_t)row * parts;
-	for (int i = threadIdx.x; i < n; i += THREADS)
-		keys[i] = i < parts * TOP_N ? part[i / TOP_N].key[i % TOP_N] : 0;
-	sort_keys(keys, n);
+	extern __shared__ struct candidate lists[];
+	__shared__ struct candidate top[TOP_N];
+	__shared__ double sums[THREADS];
+	__shared__ int counts[THREADS];
+	int row = blockIdx.x, above = 0;
 	const float *x = logits + (int64_t)row * V;
-	if (threadIdx.x < TOP_N && threadIdx.x < V) {
-		out[row].top_id[threadIdx.x] = id_of(keys[threadIdx.x]);
-		out[row].top_logit[threadIdx.x] = x[id_of(keys[threadIdx.x])];
+	grid_release();
+	grid_wait();
+	part += (int64_t)row * parts;
+#pragma unroll 4
+	for (int i = threadIdx.x; i < parts * TOP_N; i += THREADS)
+		lists[i] = part[i / TOP_N].top[i % TOP_N];
+	__syncthreads();
+	if (threadIdx.x < WARP)
+		merge_lists(top, lists, parts);
+	__syncthreads();
+	if (threadIdx.x < TOP_N && (int)threadIdx.x < V) {
+		out[row].top_id[threadIdx.x] = (int32_t)top[threadIdx.x].id;
+		out[row].top_logit[threadIdx.x] = x[top[threadIdx.x].id];
 	}
+	double max = x[top[0].id], sum = 0;
+	if ((int)threadIdx.x < parts) {
+		sum = part[threadIdx.x].sum * exp(part[threadIdx.x].max - max);
+		above = part[threadIdx.x].above;
+	}
+	sum = block_total(sum, sums);
+	above = block_total(above, counts);
 	if (threadIdx.x)
 		return;
-	double max = x[id_of(keys[0])], sum = 0;
-	int above = 0;
-	for (int i = 0; i < parts; i++) {
-		sum += part[i].sum * exp(part[i].max - max);
-		above += part[i].above;
-	}
 	int asked = given ? given[row] : -1;
 	out[row].lse = max + log(sum);
 	out[row].given_rank = asked >= 0 ? above + 1 : 0;
 	out[row].given_logit = asked >= 0 ? x[asked] : 0.0f;
-	next[row] = id_of(keys[0]);
+	next[row] = (int32_t)top[0].id;
 }
 
 /* ---- launchers ---- */
@@ -109,12 +165,11 @@ cudaError_t launch_head_slice(struct head_part *part, const float *logits, const
 	return launch(head_slices, dim3((V + HEAD_SLICE - 1) / HEAD_SLICE, rows), THREADS, 0, s, part, logits, given, V);
 }
 
-/* At most 4,096 candidates: vocabularies up to 204 slices. */
+/* At most HEAD_PARTS slices. */
 cudaError_t launch_head_merge(struct head_row *out, int32_t *next, const struct head_part *part, const float *logits,
 			      const int32_t *given, int V, int rows, cudaStream_t s)
 {
-	int parts = (V + HEAD_SLICE - 1) / HEAD_SLICE, n = 32;
-	while (n < parts * TOP_N)
-		n *= 2;
-	return launch(head_merge_rows, rows, THREADS, n * sizeof(uint64_t), s, out, next, part, logits, given, V, parts, n);
+	int parts = (V + HEAD_SLICE - 1) / HEAD_SLICE;
+	return launch(head_merge_rows, rows, THREADS, parts * TOP_N * sizeof(struct candidate), s, out, next, part, logits,
+		      given, V, parts);
 }

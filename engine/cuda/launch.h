@@ -13,21 +13,23 @@
 #include <stdint.h>
 #include <cuda_runtime_api.h>
 
-#define NORM_THREADS 512      /* of the norms, the router's sums and the streaming products: orders depend on it */
 #define CONV_TOKENS 16        /* tokens of one block of the sequence convolution; at least kernel - 1 */
 #define ROUTE_THREADS 256     /* of one router logit */
 #define TILE_ROWS 16          /* output rows of a packed tile */
 #define TILE_STEP 64          /* columns of a packed step */
 #define SLICES 8              /* warps that share the columns of a product: warp s takes steps s, s + 8, ... */
-#define ATTN_SPLIT 128        /* positions of one partial softmax */
+#define ATTN_SPLIT 64         /* positions of one partial softmax */
 #define ATTN_HEADS 8          /* query heads of one block */
 #define TOP_N 20
 #define HEAD_SLICE 2048       /* logits of one block of the first selection stage */
+#define HEAD_PARTS 192        /* most slices of a vocabulary */
 
 /* Element types of states and caches. */
 enum { KIND_F32, KIND_BF16, KIND_F16, KIND_FP8 };
 /* Weight formats: values of enum weight_format. */
 enum { FORMAT_BF16, FORMAT_F16, FORMAT_F32, FORMAT_FP8, FORMAT_NVFP4, N_FORMATS };
+/* Products differ by more than the format: e4m3 weights with e4m3 activations meet as fp16, all others as bf16. */
+enum { PRODUCT_W8A8 = N_FORMATS, N_PRODUCTS };
 /* What an activation goes through before a product (docs/model.md, 4.2 and 4.5). */
 enum { ACT_NONE, ACT_FP8, ACT_NVFP4 };
 
@@ -48,6 +50,11 @@ struct packed_matrix {
 	float scale, input_scale;
 	int format, act, out, in, tiles, steps;
 };
+
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+static inline int product_of(int format, int act) { return format == FORMAT_FP8 && act == ACT_FP8 ? PRODUCT_W8A8 : format; }
 
 /* The residual stream h[T, H] and what is still to be added to it: y, or the parts of a MoE block, or nothing. */
 struct residual {
@@ -78,7 +85,7 @@ struct expert_plan {
 struct product {                      /* y[T, out] = x[T, in] W^T * scale + bias */
 	float *y;                     /* or NULL */
 	uint16_t *y_bf16;             /* or NULL: the result as the operand of another product */
-	const void *x;                /* bf16 [T, steps * 64] for packed, float for raw matrices */
+	const void *x;                /* operand rows [T, steps * 64] for packed, float for raw matrices */
 	int ldy, ldy_bf16, ldx, T;
 	int bf16, relu2;              /* round the result; square its positive part (rounded again) */
 	struct expert_plan plan;      /* tile == NULL: one matrix; else row e of y is entry e, of x row e / x_div */
@@ -96,7 +103,7 @@ cudaError_t launch_check(int *ptx_version, int *binary_version);
 
 /* norm.cu */
 cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int T, int H, int bf16, cudaStream_t s);
-/* x = norm of h after the addition, which is made; operand (or NULL): the same as a product's input, bf16 [T, ld]. */
+/* x = norm of h after the addition, which is made; operand (or NULL): the same as a product's operand [T, ld]. */
 struct norm_args {
 	struct residual r;
 	float *x;                     /* or NULL */
@@ -106,10 +113,19 @@ struct norm_args {
 	float eps, input_scale;
 };
 cudaError_t launch_rms_norm(struct norm_args a, int T, cudaStream_t s);
+int norm_makes_operands(int H);       /* can it leave `operand`? */
 /* h += what is pending. */
 cudaError_t launch_residual(struct residual r, int T, cudaStream_t s);
-cudaError_t launch_gated_norm(float *y, const float *z, int ldz, const float *w, int T, int channels, int groups,
-			      float eps, int bf16, cudaStream_t s);
+/* y[T, channels] = rms_norm per group of y * silu(z[T, ldz]), in place, or into operand (bf16 [T, ld], quantised). */
+struct gated_args {
+	float *y;
+	const float *z, *w;
+	uint16_t *operand;            /* or NULL */
+	int ldz, channels, groups, ld, act, bf16;
+	float eps, input_scale;
+};
+cudaError_t launch_gated_norm(struct gated_args a, int T, cudaStream_t s);
+int gated_makes_operands(int channels, int groups, int ldz);
 cudaError_t launch_add(float *a, const float *b, int64_t n, int bf16, cudaStream_t s);
 cudaError_t launch_relu2(float *x, int64_t n, int bf16, cudaStream_t s);
 
@@ -117,14 +133,15 @@ cudaError_t launch_relu2(float *x, int64_t n, int bf16, cudaStream_t s);
 /* Stored matrix -> packed tiles; both on the device. */
 cudaError_t launch_pack(char *to, struct raw_matrix from, int tiles, int steps, cudaStream_t s);
 /* Operand rows for a product: row e from x row e / div, quantised as `act` says.  table[expert[e]] gives act and
- * input_scale where table is not NULL.  to: bf16 (ld a multiple of 64, zeros behind `in`) or float. */
-cudaError_t launch_act(void *to, int ld, int to_bf16, const float *x, int ldx, int div, int in, int act, float input_scale,
+ * input_scale where table is not NULL.  packed: bf16, or fp16 for ACT_FP8, whose values it holds as well (ld a multiple
+ * of 64, zeros behind `in`); else float. */
+cudaError_t launch_act(void *to, int ld, int packed, const float *x, int ldx, int div, int in, int act, float input_scale,
 		       const struct packed_matrix *table, const struct raw_matrix *raw_table, const int32_t *expert,
 		       int rows, cudaStream_t s);
 cudaError_t launch_product(struct product p, struct packed_matrix w, cudaStream_t s);
 cudaError_t launch_product_raw(struct product p, struct raw_matrix w, cudaStream_t s);
-/* Grouped: matrices of `format` in the device table; blocks of tiles of another format do nothing. */
-cudaError_t launch_product_grouped(struct product p, const struct packed_matrix *table, int format, int tiles,
+/* Grouped: matrices of one kind of product in the device table; blocks of others do nothing. */
+cudaError_t launch_product_grouped(struct product p, const struct packed_matrix *table, int kind, int tiles,
 				   cudaStream_t s);
 cudaError_t launch_product_raw_grouped(struct product p, const struct raw_matrix *table, int out, cudaStream_t s);
 /* e4m3 codes of x / input_scale: [rows padded with zeros][ld]. */
@@ -135,32 +152,16 @@ cudaError_t launch_finish(float *y, int ldy, const float *d, int ldd, const floa
 			  cudaStream_t s);
 
 /* stream.cu: products of at most 8 token rows that keep the memory busy across kernels (sm_90 and later) */
-enum { INPUT_ROWS, INPUT_FLOAT, INPUT_NORM, INPUT_GATED };
 enum { OUTPUT_FLOAT, OUTPUT_CONV, OUTPUT_KV, OUTPUT_RELU2 };
 #define STREAM_ROWS 8
 #define STREAM_SEGMENTS 3
 #define STREAM_ENTRIES 256            /* STREAM_ROWS * per_token at most */
-
-/* What the block's input rows are made of, before they are quantised as `act` says:
- * ROWS   rows as they are, bf16 [T, ld], quantised already      FLOAT  x[T, in]
- * NORM   rms_norm of the residual stream after the addition that r describes (the addition itself is left to a later
- *        kernel); block 0 leaves the rows, not quantised, in `leave` if that is not NULL
- * GATED  the gated group norm of x[T, in] with z[T, ldz] */
-struct stream_input {
-	int kind, T, in, ld, act, groups, ldz, staged;   /* staged: rows are kept in shared memory, with row stride ld */
-	float input_scale, eps;
-	const uint16_t *rows;
-	const float *x, *z, *w;
-	struct residual r;
-	uint16_t *leave;
-	int ld_leave;
-};
+#define STREAM_AHEAD 4
 
 /* A convolution step on columns first .. first + channels - 1 of the output; the others are stored. */
 struct stream_conv {
 	float *u, *state;
 	const float *w, *bias;
-	const int32_t *slots;
 	int64_t stride;
 	int first, channels, kernel;
 };
@@ -169,28 +170,37 @@ struct stream_conv {
 struct stream_kv {
 	void *k_cache, *v_cache;
 	int64_t k_stride, v_stride;
-	const int32_t *slots, *pos;
+	const int32_t *pos;
 	float k_scale, v_scale;
 	int kind;
 };
 
-/* Routed experts behind the segments: matrices of one shape, `stride` bytes apart.  Up: input rows are the tokens', the
+/* The experts that some row has chosen, and the entries (token * k + slot) of each, tokens ascending. */
+struct stream_plan {
+	int active;
+	int expert[STREAM_ENTRIES], count[STREAM_ENTRIES];
+	int16_t entry[STREAM_ENTRIES][STREAM_ROWS];
+};
+
+/* Routed experts behind the segments: matrices of one shape, `stride` bytes apart.  One row: blocks choose for themselves
+ * from the logits; more: as `plan` says.  Up: input rows are the tokens', the
  * output goes to up[entry] as bf16.  Down: rows are up[entry], the output goes to down[entry]. */
 struct stream_experts {
-	struct route_args route;      /* E = 0: none */
-	int32_t *expert;              /* block 0 leaves the choice and its weights here, or NULL */
-	float *weight;
+	const uint16_t *rows;         /* the tokens' [T, ld]; the segments have rows of their own */
+	int ld;
 	const char *base;
 	int64_t stride;
-	const float *scale;           /* [E] */
+	const float *scale;           /* [E]; NULL: no experts */
 	int tiles, steps, out, is_down, ld_up;
 	uint16_t *up;
 	float *down;
-	struct residual apply;        /* an addition to the residual stream that this kernel makes; h NULL: none */
+	const char *next;             /* up: the first expert's down projection, at the same distances */
+	int64_t next_bytes;
 };
 
 struct stream_args {
-	struct stream_input input;
+	const uint16_t *rows;         /* operand rows [T, ld]: in columns, then zeros to a multiple of 64 */
+	int T, in, ld;
 	struct packed_matrix w[STREAM_SEGMENTS];
 	float *y[STREAM_SEGMENTS];
 	int ldy[STREAM_SEGMENTS];
@@ -199,14 +209,17 @@ struct stream_args {
 	int ld_bf16;
 	struct stream_conv conv;
 	struct stream_kv kv;
-	const float *gate;            /* router logits of the input rows; NULL: none */
-	float *logits;
-	int gate_rows;
+	const int32_t *slots;         /* of the rows, for OUTPUT_CONV and OUTPUT_KV */
+	const float *gate;            /* [E, in]: also make router logits and choose experts; NULL: no */
+	float *logits, *weight;       /* [T, E]; [T, k], the chosen ones': by the router, or for one row by the up projection */
+	int *arrived;                 /* 0: logits that are done */
+	struct route_args route;
+	struct stream_plan *plan;     /* the choice: made with `gate`, read by `experts` */
 	struct stream_experts experts;
-	int ring;                     /* stages of each team */
+	struct { const char *p; int64_t bytes; } ahead[STREAM_AHEAD];   /* what later kernels read; p NULL ends */
+	int slots_of_ring;            /* chosen by launch_stream */
 };
-/* `blocks`: multiprocessors of the device.  Chooses a.ring. */
-cudaError_t launch_stream(struct stream_args a, int format, int blocks, cudaStream_t s);
+cudaError_t launch_stream(struct stream_args a, int kind, cudaStream_t s);   /* kind: product_of all its matrices */
 /* Once per device: raises the limit of shared memory. */
 cudaError_t launch_stream_open(void);
 
@@ -228,8 +241,7 @@ struct ssm_args {
 	float lo, hi;                 /* clamp of dt */
 	int heads, head_dim, groups, state_size, kind, bf16;
 };
-/* apply: an addition to the residual stream made on the way; h NULL: none. */
-cudaError_t launch_ssm_step(struct ssm_args a, struct residual apply, const int32_t *slots, int rows, cudaStream_t s);
+cudaError_t launch_ssm_step(struct ssm_args a, const int32_t *slots, int rows, cudaStream_t s);
 /* Chunks of Q positions, the first of `first` tokens.  a.state points at the slot.  sums[chunks][heads] and
  * states[chunks][heads][head_dim][state] are scratch. */
 struct scan_args { int T, Q, first, chunks; float *sums, *states; };
@@ -239,18 +251,18 @@ cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStre
 
 /* attn.cu */
 struct attn_args {
-	float *y;                     /* [T, heads * head_dim] */
+	float *y;                     /* [T, heads * head_dim], or NULL */
+	uint16_t *y_bf16;             /* the same as a product's input, bf16 [T, ld], or NULL */
 	const float *q, *k, *v;
 	void *k_cache, *v_cache;      /* [slot][position][kv_heads * head_dim] */
 	int64_t k_stride, v_stride;   /* elements from slot to slot */
 	const int32_t *slots, *pos;   /* [T] */
 	float *part;                  /* scratch [T][splits][heads][head_dim + 2]; NULL: one block takes all splits */
 	float k_scale, v_scale;
-	int heads, kv_heads, head_dim, kind, splits, bf16;
+	int heads, kv_heads, head_dim, kind, splits, bf16, ld;
 };
 cudaError_t launch_kv_append(struct attn_args a, int T, cudaStream_t s);
-/* apply: an addition to the residual stream made on the way (bf16 only); h NULL: none. */
-cudaError_t launch_attention(struct attn_args a, struct residual apply, int T, cudaStream_t s);
+cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s);
 cudaError_t launch_attention_merge(struct attn_args a, int T, cudaStream_t s);
 
 /* moe.cu */
@@ -271,8 +283,9 @@ struct head_row {                     /* what the head leaves for the host */
 	float given_logit;
 	int32_t given_rank;
 };
+struct candidate { uint32_t order, id; };   /* a logit as an integer of the same order; larger first, then lower id */
 struct head_part {                    /* of one slice of the vocabulary */
-	uint64_t key[TOP_N];
+	struct candidate top[TOP_N];
 	double max, sum;
 	int32_t above;                /* ids that rank before the given one */
 };
@@ -309,9 +322,23 @@ __device__ inline float raw_value(const struct raw_matrix &w, int64_t row, int c
 	}
 }
 
+/* All kernels ask for the same division of a multiprocessor's memory, or it would drain between them. */
+static inline void divide(const void *kernel)
+{
+	static const void *seen[32];
+	int i = 0;
+	while (i < 32 && seen[i] && seen[i] != kernel)
+		i++;
+	if (i == 32 || seen[i] == kernel)
+		return;
+	seen[i] = kernel;
+	cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 template <typename... P, typename... A>
 static cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned block, size_t smem, cudaStream_t s, A... args)
 {
+	divide((const void *)kernel);
 	cudaLaunchAttribute overlap = {};
 	overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	overlap.val.programmaticStreamSerializationAllowed = 1;

@@ -44,12 +44,12 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 		struct packed_matrix a = m->packed;
 
 		a.scale = scale_of(w, numerics);
+		a.act = act;
 		if (dev->fused && T <= STREAM_ROWS)
 			RUN(dev, launch_stream((struct stream_args){
-				.input = { .kind = INPUT_ROWS, .T = T, .in = w->in, .ld = p.ldx, .ld_leave = p.ldx,
-					   .rows = dev->operand },
-				.w = { a }, .y = { y }, .ldy = { ldy }, .segments = 1, .tiles = a.tiles, .bf16 = bf16,
-			}, a.format, dev->multiprocessors, dev->stream));
+				.rows = dev->operand, .T = T, .in = w->in, .ld = p.ldx, .w = { a }, .y = { y }, .ldy = { ldy },
+				.segments = 1, .tiles = a.tiles, .bf16 = bf16,
+			}, product_of(a.format, act), dev->stream));
 		else
 			RUN(dev, launch_product(p, a, dev->stream));
 	} else {
@@ -58,6 +58,32 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 		a.scale = scale_of(w, numerics);
 		RUN(dev, launch_product_raw(p, a, dev->stream));
 	}
+}
+
+/* A head whose norm waits: the norm leaves the product's rows. */
+static bool product_of_norm(struct device *dev, float *y, int ldy, const float *x, const struct linear *w,
+			    enum numerics numerics, int bf16, int T)
+{
+	const struct matrix *m = w->prepared;
+	struct packed_matrix a = m->packed;
+
+	if (!dev->fused || T > STREAM_ROWS || !a.weight || numerics == NUMERICS_W8A8_LT || !norm_waits_for(dev, x, T))
+		return false;
+	norm_to_rows(dev, w->in, act_of(numerics), w->input_scale);
+	a.scale = scale_of(w, numerics);
+	a.act = act_of(numerics);
+	RUN(dev, launch_stream((struct stream_args){
+		.rows = dev->rows_bf16, .T = T, .in = w->in, .ld = a.steps * TILE_STEP, .w = { a }, .y = { y }, .ldy = { ldy },
+		.segments = 1, .tiles = a.tiles, .bf16 = bf16,
+	}, product_of(a.format, a.act), dev->stream));
+	return true;
+}
+
+void cuda_logits_product(struct device *dev, float *y, const float *x, const struct linear *w, enum numerics numerics,
+			 int bf16, int T)
+{
+	if (!product_of_norm(dev, y, w->out, x, w, numerics, bf16, T))
+		cuda_product(dev, y, w->out, x, w->in, w, numerics, bf16, T);
 }
 
 void cuda_linear(struct device *dev, void *y, int ldy, const void *x, int ldx, const struct linear *w,

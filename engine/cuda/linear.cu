@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(SLICES * WARP) product_tiles(struct product p,
 	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, g = lane / 4, q = lane % 4, tile = blockIdx.x * MT;
 	struct rows r;
 	if (table) {
-		grid_wait();
 		grid_release();
+		grid_wait();
 		r = block_rows(p, C);
 		if (!r.count)
 			return;
 		w = table[r.expert];
-		if (w.format != F || tile >= w.tiles)
+		if (product_of(w.format, w.act) != F || tile >= w.tiles)
 			return;
 	} else {
 		r = block_rows(p, C);
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(SLICES * WARP) product_tiles(struct product p,
 						     record<F>::BYTES, lane);
 		if (first) {
 			if (!table) {
-				grid_wait();
 				grid_release();
+				grid_wait();
 			}
 #pragma unroll
 			for (int n = 0; n < NT; n++)
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(SLICES * WARP) product_rows(struct product p, 
 							       const struct raw_matrix *table)
 {
 	int lane = threadIdx.x % WARP, o = blockIdx.x * SLICES + threadIdx.x / WARP;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	struct rows r = block_rows(p, RAW_ROWS);
 	if (!r.count)
 		return;
@@ -152,37 +152,34 @@ __global__ void __launch_bounds__(SLICES * WARP) product_rows(struct product p, 
 }
 
 /* ---- operands ---- */
-/* to[e,:] = quantised x[e / div,:].  A block owns a row, thread i the columns i, i + 256, ...; sixteen neighbouring lanes
- * share an NVFP4 block. */
-__global__ void act_rows(void *to, int ld, int to_bf16, const float *x, int ldx, int div, int in, int act,
+/* to[e,:] = quantised x[e / div,:].  A block owns 256 columns of a row, a thread one; sixteen neighbouring lanes share an
+ * NVFP4 block. */
+__global__ void act_rows(void *to, int ld, int packed, const float *x, int ldx, int div, int in, int act,
 			 float input_scale, const struct packed_matrix *table, const struct raw_matrix *raw_table,
 			 const int32_t *expert)
 {
-	int e = blockIdx.x;
-	grid_wait();
+	int e = blockIdx.x, c = blockIdx.y * blockDim.x + threadIdx.x;
 	grid_release();
+	grid_wait();
 	if (table)
 		act = table[expert[e]].act, input_scale = table[expert[e]].input_scale;
 	if (raw_table)
 		act = raw_table[expert[e]].act, input_scale = raw_table[expert[e]].input_scale;
-	for (int c0 = 0; c0 < ld; c0 += blockDim.x) {
-		int c = c0 + threadIdx.x;
-		float v = act_value(c < in ? x[(int64_t)(e / div) * ldx + c] : 0.0f, act, input_scale);
-		if (c >= ld)
-			continue;
-		if (to_bf16)
-			((uint16_t *)to)[(int64_t)e * ld + c] = bf16_bits(v);
-		else
-			((float *)to)[(int64_t)e * ld + c] = v;
-	}
+	float v = act_value(c < in ? x[(int64_t)(e / div) * ldx + c] : 0.0f, act, 1.0f / input_scale);
+	if (c >= ld)
+		return;
+	if (packed)
+		((uint16_t *)to)[(int64_t)e * ld + c] = operand_bits(v, act);
+	else
+		((float *)to)[(int64_t)e * ld + c] = v;
 }
 
 /* e4m3 codes for the library's FP8 product.  A block owns a row; zeros behind `in` and behind the last row. */
 __global__ void code_rows(uint8_t *to, int ld, const float *x, int ldx, int in, float input_scale, int rows)
 {
 	int row = blockIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	for (int c = threadIdx.x; c < ld; c += blockDim.x)
 		to[(int64_t)row * ld + c] = row < rows && c < in ?
 			e4m3_code(x[(int64_t)row * ldx + c] * (1.0f / input_scale)) : 0;
@@ -192,8 +189,8 @@ __global__ void code_rows(uint8_t *to, int ld, const float *x, int ldx, int in, 
 __global__ void finish_rows(float *y, int ldy, const float *d, int ldd, const float *bias, int out, int bf16)
 {
 	int o = blockIdx.x * blockDim.x + threadIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (o < out)
 		y[(int64_t)blockIdx.y * ldy + o] = rounded(d[(int64_t)blockIdx.y * ldd + o] + (bias ? bias[o] : 0.0f), bf16);
 }
@@ -228,7 +225,7 @@ __device__ static void pack_run(uint32_t *to, const struct raw_matrix &w, int ro
 			to[i] = c[2 * i] | c[2 * i + 1] << 16;
 	else if (w.format == FORMAT_FP8)
 		for (int i = 0; i < 2; i++)
-			to[i] = c[4 * i] | c[4 * i + 2] << 8 | c[4 * i + 1] << 16 | c[4 * i + 3] << 24;
+			to[i] = c[4 * i] | c[4 * i + 1] << 8 | c[4 * i + 2] << 16 | c[4 * i + 3] << 24;
 	else {
 		uint32_t even[4] = { c[0], c[2], c[4], c[6] }, odd[4] = { c[1], c[3], c[5], c[7] };
 		to[0] = nvfp4_half(even) | nvfp4_half(odd) << 16;
@@ -264,11 +261,11 @@ cudaError_t launch_pack(char *to, struct raw_matrix from, int tiles, int steps, 
 	return launch(pack_records, (unsigned)((warps + 7) / 8), 256, 0, s, to, from, tiles, steps);
 }
 
-cudaError_t launch_act(void *to, int ld, int to_bf16, const float *x, int ldx, int div, int in, int act, float input_scale,
+cudaError_t launch_act(void *to, int ld, int packed, const float *x, int ldx, int div, int in, int act, float input_scale,
 		       const struct packed_matrix *table, const struct raw_matrix *raw_table, const int32_t *expert,
 		       int rows, cudaStream_t s)
 {
-	return launch(act_rows, rows, 256, 0, s, to, ld, to_bf16, x, ldx, div, in, act, input_scale, table, raw_table,
+	return launch(act_rows, dim3(rows, (ld + 255) / 256), 256, 0, s, to, ld, packed, x, ldx, div, in, act, input_scale, table, raw_table,
 		      expert);
 }
 
@@ -276,7 +273,7 @@ template <int F>
 static cudaError_t launch_tiles(struct product p, struct packed_matrix w, const struct packed_matrix *table, int tiles,
 				int width, int runs, cudaStream_t s)
 {
-	constexpr int B = F == FORMAT_NVFP4 ? 6 : F == FORMAT_FP8 ? 3 : 2;
+	constexpr int B = F == FORMAT_NVFP4 ? 6 : F == FORMAT_BF16 ? 2 : 3;
 	if (width <= 8)
 		return launch(product_tiles<F, 1, 1, B>, dim3(tiles, runs), 256, 0, s, p, w, table);
 	if (width <= 16)
@@ -286,13 +283,14 @@ static cudaError_t launch_tiles(struct product p, struct packed_matrix w, const 
 	return launch(product_tiles<F, 4, 8, 1>, dim3((tiles + 3) / 4, runs), 256, 0, s, p, w, table);
 }
 
-static cudaError_t launch_format(struct product p, struct packed_matrix w, const struct packed_matrix *table, int format,
-				 int tiles, int width, int runs, cudaStream_t s)
+static cudaError_t launch_kind(struct product p, struct packed_matrix w, const struct packed_matrix *table, int kind,
+			       int tiles, int width, int runs, cudaStream_t s)
 {
-	switch (format) {
+	switch (kind) {
 	case FORMAT_BF16: return launch_tiles<FORMAT_BF16>(p, w, table, tiles, width, runs, s);
 	case FORMAT_FP8: return launch_tiles<FORMAT_FP8>(p, w, table, tiles, width, runs, s);
 	case FORMAT_NVFP4: return launch_tiles<FORMAT_NVFP4>(p, w, table, tiles, width, runs, s);
+	case PRODUCT_W8A8: return launch_tiles<PRODUCT_W8A8>(p, w, table, tiles, width, runs, s);
 	default: return cudaErrorInvalidValue;
 	}
 }
@@ -300,14 +298,14 @@ static cudaError_t launch_format(struct product p, struct packed_matrix w, const
 cudaError_t launch_product(struct product p, struct packed_matrix w, cudaStream_t s)
 {
 	int width = p.T <= 8 ? 8 : p.T <= 16 ? 16 : p.T <= 32 ? 32 : 64;
-	return launch_format(p, w, NULL, w.format, w.tiles, width, (p.T + width - 1) / width, s);
+	return launch_kind(p, w, NULL, product_of(w.format, w.act), w.tiles, width, (p.T + width - 1) / width, s);
 }
 
-cudaError_t launch_product_grouped(struct product p, const struct packed_matrix *table, int format, int tiles,
+cudaError_t launch_product_grouped(struct product p, const struct packed_matrix *table, int kind, int tiles,
 				   cudaStream_t s)
 {
 	struct packed_matrix none = {};
-	return launch_format(p, none, table, format, tiles, p.plan.width, p.plan.max_tiles, s);
+	return launch_kind(p, none, table, kind, tiles, p.plan.width, p.plan.max_tiles, s);
 }
 
 cudaError_t launch_product_raw(struct product p, struct raw_matrix w, cudaStream_t s)

@@ -8,8 +8,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS) route_logits_blocks(float *logi
 {
 	__shared__ float part[ROUTE_THREADS / WARP];
 	int e = blockIdx.x, t = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	float sum = 0;
 	for (int i = threadIdx.x; i < H; i += ROUTE_THREADS)
 		sum = fmaf(gate[(int64_t)e * H + i], x[(int64_t)t * H + i], sum);
@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS) route_logits_blocks(float *logi
 __global__ void __launch_bounds__(WARP) route_tokens(int32_t *expert, float *weight, struct route_args a)
 {
 	extern __shared__ float shared[];
-	grid_wait();
 	grid_release();
+	grid_wait();
 	route_row(expert + (int64_t)blockIdx.x * a.k, weight + (int64_t)blockIdx.x * a.k, shared, a, blockIdx.x);
 }
 
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(1024) group_entries(struct expert_tile *tile, 
 						       const int32_t *expert, int E, int entries, int width)
 {
 	__shared__ int count[MAX_EXPERTS], next[MAX_EXPERTS];
-	grid_wait();
 	grid_release();
+	grid_wait();
 	for (int e = threadIdx.x; e < E; e += blockDim.x)
 		count[e] = 0;
 	__syncthreads();
@@ -66,8 +66,8 @@ __global__ void expert_sum_rows(float *y, const float *x, const float *weight, i
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x;
 	int64_t t = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (c >= X)
 		return;
 	float sum = 0;

@@ -7,66 +7,211 @@ extern "C" int launch_overlap = 0;
 __global__ void embed_rows(float *h, const int32_t *ids, struct raw_matrix w, int H, int bf16)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (c < H)
 		h[(int64_t)blockIdx.y * H + c] = rounded(raw_value(w, ids[blockIdx.y], c) * w.scale, bf16);
 }
 
 /* ---- RMSNorm ---- */
-/* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, thread i the columns i, i + 512, ...;
- * squares are added per thread in ascending order, then by norm_sum: fixed.  No alignment needed. */
-__global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(struct norm_args a)
+/* Every kernel starts with a cold instruction cache, so these take four columns a thread in one short pass. */
+__device__ static inline float4 rounded_quad(float4 v, int bf16)
 {
-	extern __shared__ float row[];
-	int t = blockIdx.x, H = a.r.H;
-	float sum = 0;
-	grid_wait();
-	grid_release();
-	for (int c = threadIdx.x; c < H; c += NORM_THREADS) {
-		float v = residual_value(a.r, t, c);
-		if (a.r.y || a.r.down)
-			a.r.h[(int64_t)t * H + c] = v;
-		row[c] = a.r.wide ? rounded(v, a.r.bf16) : v;
-		sum += row[c] * row[c];
+	return make_float4(rounded(v.x, bf16), rounded(v.y, bf16), rounded(v.z, bf16), rounded(v.w, bf16));
+}
+
+/* Four values as a product sees them; g = 1 / input_scale; four neighbouring lanes hold an NVFP4 block. */
+__device__ static inline float4 act_quad(float4 v, int act, float g)
+{
+	if (act == ACT_FP8)
+		return make_float4(e4m3_rounded(v.x * g), e4m3_rounded(v.y * g), e4m3_rounded(v.z * g), e4m3_rounded(v.w * g));
+	if (act != ACT_NVFP4)
+		return v;
+	float top = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+	top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
+	top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
+	float sf = e4m3_rounded(g * (top * (1.0f / 6.0f))), r = sf != 0.0f ? 1.0f / (sf * (1.0f / g)) : 0.0f;
+	return make_float4(e2m1_rounded(v.x * r) * sf, e2m1_rounded(v.y * r) * sf, e2m1_rounded(v.z * r) * sf,
+			   e2m1_rounded(v.w * r) * sf);
+}
+
+__device__ static inline void store_quad(uint16_t *to, float4 v, int act)
+{
+	*(ushort4 *)to = make_ushort4(operand_bits(v.x, act), operand_bits(v.y, act), operand_bits(v.z, act),
+				      operand_bits(v.w, act));
+}
+
+/* Sum over a block of up to 1024 threads, the same in each: a tree over lanes, then over warps: fixed. */
+__device__ static inline float block_sum(float x)
+{
+	__shared__ float part[WARP];
+	x = warp_sum(x);
+	if (threadIdx.x % WARP == 0)
+		part[threadIdx.x / WARP] = x;
+	__syncthreads();
+	return warp_sum(threadIdx.x % WARP < blockDim.x / WARP ? part[threadIdx.x % WARP] : 0.0f);
+}
+
+__device__ static inline float4 weighted(float4 sum, float w, float4 v)
+{
+	return make_float4(fmaf(w, v.x, sum.x), fmaf(w, v.y, sum.y), fmaf(w, v.z, sum.z), fmaf(w, v.w, sum.w));
+}
+__device__ static inline float4 plus(float4 a, float4 b)
+{
+	return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* Columns 4i .. 4i + 3 of row t after the addition: residual_value, four at a time. */
+__device__ static inline float4 residual_quad(const struct residual &r, int64_t t, int i)
+{
+	int64_t n = r.H / 4, at = t * n + i;
+	float4 h = ((const float4 *)r.h)[at], p = make_float4(0, 0, 0, 0);
+	if (!r.y && !r.down)
+		return h;
+	if (r.down) {
+		float4 shared = r.shared ? ((const float4 *)r.shared)[at] : p;
+#pragma unroll 2
+		for (int k = 0; k < r.k; k++)
+			p = weighted(p, r.weight[t * r.k + k], ((const float4 *)r.down)[(t * r.k + k) * n + i]);
+		p = rounded_quad(p, r.bf16);
+		if (r.shared)
+			p = rounded_quad(plus(p, shared), r.bf16);
+	} else {
+		p = ((const float4 *)r.y)[at];
 	}
-	float scale = 1.0f / sqrtf(norm_sum<0>(sum) / H + a.eps);
-	for (int c0 = 0; c0 < (a.operand ? a.ld : H); c0 += NORM_THREADS) {
-		int c = c0 + threadIdx.x;
-		float v = c < H ? rounded(row[c] * scale * a.w[c], a.r.bf16) : 0.0f;
-		if (a.x && c < H)
-			a.x[(int64_t)t * H + c] = v;
+	return rounded_quad(plus(h, p), r.bf16 && !r.wide);
+}
+
+/* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, a thread four columns at a time; sums by
+ * block_sum: fixed.  H and ld multiples of 4. */
+__global__ void __launch_bounds__(1024) rms_norm_rows(struct norm_args a)
+{
+	extern __shared__ float4 row[];
+	int t = blockIdx.x, n = a.r.H / 4, ld = a.operand ? a.ld / 4 : n;
+	float4 w0 = (int)threadIdx.x < n ? __ldg((const float4 *)a.w + threadIdx.x) : make_float4(0, 0, 0, 0);
+	float sum = 0, g = 1.0f / a.input_scale;
+	grid_release();
+	grid_wait();
+#pragma unroll 1
+	for (int i = threadIdx.x; i < n; i += blockDim.x) {
+		float4 v = residual_quad(a.r, t, i);
+		if (a.r.y || a.r.down)
+			((float4 *)a.r.h)[(int64_t)t * n + i] = v;
+		row[i] = v = a.r.wide ? rounded_quad(v, a.r.bf16) : v;
+		sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+	}
+	float scale = 1.0f / sqrtf(block_sum(sum) / a.r.H + a.eps);
+#pragma unroll 1
+	for (int i0 = 0; i0 < ld; i0 += blockDim.x) {
+		int i = i0 + threadIdx.x;
+		float4 v = make_float4(0, 0, 0, 0), w = i0 && i < n ? __ldg((const float4 *)a.w + i) : w0;
+		if (i < n) {
+			v = row[i];
+			v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w),
+					 a.r.bf16);
+		}
+		if (a.x && i < n)
+			((float4 *)a.x)[(int64_t)t * n + i] = v;
 		if (a.operand) {
-			v = act_value(v, a.act, a.input_scale);
-			if (c < a.ld)
-				a.operand[(int64_t)t * a.ld + c] = bf16_bits(v);
+			v = act_quad(v, a.act, g);
+			if (i < ld)
+				store_quad(a.operand + (int64_t)t * a.ld + i * 4, v, a.act);
 		}
 	}
 }
 
-/* y = rms_norm(y * silu(z)) * w over each group of channels.  A warp owns one group of a row, lane i the channels i,
- * i + 32, ... in ascending order, then warp_sum: fixed. */
-__global__ void __launch_bounds__(256) gated_norm_groups(float *y, const float *z, int ldz, const float *w, int channels,
-							  int groups, float eps, int bf16)
+/* The same for rows of any length, float output only.  Thread i: columns i, i + 256, ... */
+__global__ void __launch_bounds__(256) rms_norm_elements(struct norm_args a)
 {
-	int g = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP, size = channels / groups, t = blockIdx.y;
-	grid_wait();
+	extern __shared__ float values[];
+	int t = blockIdx.x;
+	float sum = 0;
 	grid_release();
-	if (g >= groups)
-		return;
-	float *yr = y + (int64_t)t * channels + g * size;
-	const float *zr = z + (int64_t)t * ldz + g * size;
-	float r = gated_scale(yr, zr, size, eps);
-	for (int c = lane; c < size; c += WARP)
-		yr[c] = rounded(yr[c] * silu(zr[c]) * r * w[g * size + c], bf16);
+	grid_wait();
+	for (int c = threadIdx.x; c < a.r.H; c += blockDim.x) {
+		float v = residual_value(a.r, t, c);
+		if (a.r.y || a.r.down)
+			a.r.h[(int64_t)t * a.r.H + c] = v;
+		values[c] = v = a.r.wide ? rounded(v, a.r.bf16) : v;
+		sum += v * v;
+	}
+	float scale = 1.0f / sqrtf(block_sum(sum) / a.r.H + a.eps);
+	for (int c = threadIdx.x; c < a.r.H; c += blockDim.x)
+		a.x[(int64_t)t * a.r.H + c] = rounded(values[c] * scale * a.w[c], a.r.bf16);
+}
+
+/* y = rms_norm(y * silu(z)) * w over each group of channels, or operand = the same as a product's input.  A block owns a
+ * row, a thread four channels at a time; groups are whole warps' channels (multiples of 128), whose sums are added in
+ * order: fixed. */
+__global__ void __launch_bounds__(1024) gated_norm_rows(struct gated_args a)
+{
+	extern __shared__ float4 row[];
+	int t = blockIdx.x, n = a.channels / 4, warps = a.channels / a.groups / (4 * WARP), ld = a.operand ? a.ld / 4 : n;
+	float *part = (float *)(row + n), g = 1.0f / a.input_scale;
+	float4 *y = (float4 *)(a.y + (int64_t)t * a.channels);
+	const float4 *z = (const float4 *)(a.z + (int64_t)t * a.ldz);
+	float4 w0 = (int)threadIdx.x < n ? __ldg((const float4 *)a.w + threadIdx.x) : make_float4(0, 0, 0, 0);
+	grid_release();
+	grid_wait();
+#pragma unroll 1
+	for (int i = threadIdx.x; i < n; i += blockDim.x) {
+		float4 v = y[i], q = z[i];
+		v = make_float4(v.x * silu(q.x), v.y * silu(q.y), v.z * silu(q.z), v.w * silu(q.w));
+		row[i] = v;
+		float sum = warp_sum((v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w));
+		if (threadIdx.x % WARP == 0)
+			part[i / WARP] = sum;
+	}
+	__syncthreads();
+#pragma unroll 1
+	for (int i0 = 0; i0 < ld; i0 += blockDim.x) {
+		int i = i0 + threadIdx.x;
+		float4 v = make_float4(0, 0, 0, 0), w = i0 && i < n ? __ldg((const float4 *)a.w + i) : w0;
+		if (i < n) {
+			const float *sums = part + i / WARP / warps * warps;
+			float sum = sums[0];
+			for (int k = 1; k < warps; k++)
+				sum += sums[k];
+			float scale = 1.0f / sqrtf(sum / (warps * 4 * WARP) + a.eps);
+			v = row[i];
+			v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w), a.bf16);
+			if (!a.operand)
+				y[i] = v;
+		}
+		if (a.operand) {
+			v = act_quad(v, a.act, g);
+			if (i < ld)
+				store_quad(a.operand + (int64_t)t * a.ld + i * 4, v, a.act);
+		}
+	}
+}
+
+/* The same for groups of any size, in place.  A block owns one group of one row. */
+__global__ void __launch_bounds__(256) gated_norm_elements(struct gated_args a)
+{
+	extern __shared__ float values[];
+	int size = a.channels / a.groups;
+	float *y = a.y + (int64_t)blockIdx.y * a.channels + blockIdx.x * size, sum = 0;
+	const float *z = a.z + (int64_t)blockIdx.y * a.ldz + blockIdx.x * size;
+	grid_release();
+	grid_wait();
+	for (int c = threadIdx.x; c < size; c += blockDim.x) {
+		values[c] = y[c] * silu(z[c]);
+		sum += values[c] * values[c];
+	}
+	float scale = 1.0f / sqrtf(block_sum(sum) / size + a.eps);
+	for (int c = threadIdx.x; c < size; c += blockDim.x)
+		y[c] = rounded(values[c] * scale * a.w[blockIdx.x * size + c], a.bf16);
 }
 
 /* h += what is pending.  A thread owns one element. */
 __global__ void residual_elements(struct residual r, int T)
 {
-	grid_wait();
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
 	grid_release();
-	residual_apply(r, T, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+	grid_wait();
+	if (i < T * r.H)
+		r.h[i] = residual_value(r, i / r.H, i % r.H);
 }
 
 /* ---- elementwise ---- */
@@ -74,8 +219,8 @@ __global__ void residual_elements(struct residual r, int T)
 __global__ void add_elements(float *a, const float *b, int64_t n, int bf16)
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i < n)
 		a[i] = rounded(a[i] + b[i], bf16);
 }
@@ -84,8 +229,8 @@ __global__ void add_elements(float *a, const float *b, int64_t n, int bf16)
 __global__ void relu2_elements(float *x, int64_t n, int bf16)
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i < n) {
 		float a = fmaxf(x[i], 0.0f);
 		x[i] = rounded(a * a, bf16);
@@ -98,9 +243,19 @@ cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int 
 	return launch(embed_rows, dim3((H + 255) / 256, T), 256, 0, s, h, ids, w, H, bf16);
 }
 
+/* Threads for n quads of a row. */
+static unsigned threads_for(int n) { return n >= 1024 ? 1024 : (unsigned)((n + WARP - 1) / WARP * WARP); }
+
+int norm_makes_operands(int H) { return H % 4 == 0; }
+
+int gated_makes_operands(int channels, int groups, int ldz) { return channels / groups % (4 * WARP) == 0 && ldz % 4 == 0; }
+
 cudaError_t launch_rms_norm(struct norm_args a, int T, cudaStream_t s)
 {
-	return launch(rms_norm_rows, T, NORM_THREADS, a.r.H * sizeof(float), s, a);
+	int quads = (a.operand ? a.ld : a.r.H) / 4;
+	if (!norm_makes_operands(a.r.H))
+		return launch(rms_norm_elements, T, 256, a.r.H * sizeof(float), s, a);
+	return launch(rms_norm_rows, T, threads_for(quads), a.r.H * sizeof(float), s, a);
 }
 
 cudaError_t launch_residual(struct residual r, int T, cudaStream_t s)
@@ -108,10 +263,12 @@ cudaError_t launch_residual(struct residual r, int T, cudaStream_t s)
 	return launch(residual_elements, (unsigned)((T * r.H + 255) / 256), 256, 0, s, r, T);
 }
 
-cudaError_t launch_gated_norm(float *y, const float *z, int ldz, const float *w, int T, int channels, int groups,
-			      float eps, int bf16, cudaStream_t s)
+cudaError_t launch_gated_norm(struct gated_args a, int T, cudaStream_t s)
 {
-	return launch(gated_norm_groups, dim3((groups + 7) / 8, T), 256, 0, s, y, z, ldz, w, channels, groups, eps, bf16);
+	if (!gated_makes_operands(a.channels, a.groups, a.ldz))
+		return launch(gated_norm_elements, dim3(a.groups, T), 256, a.channels / a.groups * sizeof(float), s, a);
+	return launch(gated_norm_rows, T, threads_for((a.operand ? a.ld : a.channels) / 4),
+		      (a.channels + a.channels / (4 * WARP)) * sizeof(float), s, a);
 }
 
 cudaError_t launch_add(float *a, const float *b, int64_t n, int bf16, cudaStream_t s)

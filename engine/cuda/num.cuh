@@ -70,7 +70,19 @@ __device__ inline uint8_t e4m3_code(float x)
 	u += 0x7ffff + (u >> 20 & 1);
 	return (uint8_t)(sign | ((u >> 20) - (120u << 3)));
 }
-__device__ inline float e4m3_rounded(float x) { return e4m3_value(e4m3_code(x)); }
+/* The value of that code; the hardware's conversions where it has them. */
+__device__ inline float e4m3_rounded(float x)
+{
+#if __CUDA_ARCH__ >= 890
+	uint16_t code;
+	uint32_t halves;
+	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(code) : "f"(0.0f), "f"(x));
+	asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(code));
+	return fp16_value((uint16_t)halves);
+#else
+	return e4m3_value(e4m3_code(x));
+#endif
+}
 
 /* ---- e2m1 ---- */
 __device__ inline float e2m1_value(uint32_t code)
@@ -122,24 +134,4 @@ __device__ inline float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(FULL, x, i));
 	return x;
 }
-/* A barrier of NORM_THREADS threads; a block that has more uses a number other than 0 for those that take part. */
-template <int BARRIER> __device__ inline void norm_barrier(void)
-{
-	asm volatile("bar.sync %0, %1;" :: "n"(BARRIER), "n"(NORM_THREADS) : "memory");
-}
-/* Sum over NORM_THREADS threads, the same in each; warps are added in order. */
-template <int BARRIER> __device__ inline float norm_sum(float x)
-{
-	__shared__ float part[NORM_THREADS / WARP];
-	x = warp_sum(x);
-	norm_barrier<BARRIER>();
-	if (threadIdx.x % WARP == 0)
-		part[threadIdx.x / WARP] = x;
-	norm_barrier<BARRIER>();
-	float sum = part[0];
-	for (int i = 1; i < NORM_THREADS / WARP; i++)
-		sum += part[i];
-	return sum;
-}
-
 #endif

@@ -23,7 +23,7 @@ struct attn_args attn_args(void *y, const void *q, const void *k, const void *v,
 			   struct state_view v_cache, const int32_t *slots, const int32_t *pos,
 			   const struct attn_shape *shape, float k_scale, float v_scale);
 struct route_args route_args(const struct device *dev, const float *bias, const struct route_shape *shape);
-/* Attention over what is in the cache; `apply` is added to the residual stream on the way (h NULL: nothing). */
-void attend(struct device *dev, struct attn_args a, struct residual apply, int T);
+/* Attention over what is in the cache. */
+void attend(struct device *dev, struct attn_args a, int T);
 
 #endif

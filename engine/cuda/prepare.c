@@ -131,9 +131,14 @@ static bool has_tiles(const struct linear *l)
 }
 
 /* Bytes of a record of 16 x 64 values (tiles.cuh). */
-static size_t record_bytes(enum weight_format f)
+size_t record_bytes(enum weight_format f)
 {
 	return f == WEIGHT_BF16 ? 2048 : f == WEIGHT_FP8 ? 1024 : 576;
+}
+
+int64_t packed_bytes(const struct packed_matrix *m)
+{
+	return (int64_t)m->tiles * m->steps * (int64_t)record_bytes((enum weight_format)m->format);
 }
 
 /* Takes bytes of the arena; NULL while measuring. */
@@ -309,7 +314,7 @@ static int fill_table(struct device *dev, struct expert_table *t, const struct m
 		packed[e].act = raw[e].act = act_of(numerics);
 		packed[e].scale = raw[e].scale = scale_of(l, numerics);
 		t->act |= act_of(numerics) != ACT_NONE;
-		t->format[l->format] = true;
+		t->kind[product_of((int)l->format, act_of(numerics))] = true;
 		tiles &= m->packed.weight != NULL;
 		if (m->packed.tiles > t->tiles)
 			t->tiles = m->packed.tiles;

@@ -2,38 +2,35 @@
 #ifndef ASSAY_ENGINE_CUDA_ROUTE_CUH
 #define ASSAY_ENGINE_CUDA_ROUTE_CUH
 
-struct best { float value; int index; };
-
-/* The largest value of the warp, the lower index first among equals; -1 where a lane has none. */
-__device__ inline struct best warp_best(struct best b)
+/* A float as an integer of the same order; 0 for none.  NaN comes last. */
+__device__ inline uint32_t order_of(float x)
 {
-	for (int i = WARP / 2; i; i /= 2) {
-		float v = __shfl_xor_sync(FULL, b.value, i);
-		int j = __shfl_xor_sync(FULL, b.index, i);
-		if (j >= 0 && (b.index < 0 || v > b.value || (v == b.value && j < b.index)))
-			b.value = v, b.index = j;
-	}
-	return b;
+	uint32_t u = __float_as_uint(x + 0.0f);
+	return x != x ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-/* The best of value[0..n) that `taken` (one bit for each of a lane's i = lane, lane + 32, ...) leaves; it becomes taken. */
-__device__ inline struct best take_best(const float *value, int n, uint32_t *taken)
+/* Takes the largest of order[0..n) in shared memory, the lower index first among equals; it becomes 0. */
+__device__ inline int take_best(uint32_t *order, int n)
 {
-	int lane = threadIdx.x % WARP;
-	struct best b = { 0, -1 };
+	int lane = threadIdx.x % WARP, at = 0;
+	uint32_t best = 0;
+#pragma unroll 1
 	for (int i = lane; i < n; i += WARP)
-		if (!(*taken >> (i / WARP) & 1) && (b.index < 0 || value[i] > b.value))
-			b.value = value[i], b.index = i;
-	b = warp_best(b);
-	if (b.index % WARP == lane)
-		*taken |= 1u << (b.index / WARP);
-	return b;
+		if (order[i] > best)
+			best = order[i], at = i;
+	uint32_t top = __reduce_max_sync(FULL, best);
+	int index = (int)__reduce_min_sync(FULL, best == top ? (uint32_t)at : 0xffffffffu);
+	if (lane == 0)
+		order[index] = 0;
+	__syncwarp();
+	return index;
 }
 
 /* Choices outside the topk_group best groups become -inf; a group's score is the sum of its two best choices. */
-__device__ inline void limit_groups(float *choice, float *score, const struct route_args &a)
+__device__ inline void limit_groups(float *choice, uint32_t *score, const struct route_args &a)
 {
 	int lane = threadIdx.x % WARP, size = a.E / a.n_group;
+	uint32_t kept = 0;
 	for (int g = lane; g < a.n_group; g += WARP) {
 		float one = -INFINITY, two = -INFINITY;
 		for (int i = g * size; i < (g + 1) * size; i++)
@@ -41,13 +38,13 @@ __device__ inline void limit_groups(float *choice, float *score, const struct ro
 				two = one, one = choice[i];
 			else if (choice[i] > two)
 				two = choice[i];
-		score[g] = size > 1 ? two + one : one;
+		score[g] = order_of(size > 1 ? two + one : one);
 	}
 	__syncwarp();
-	uint32_t kept = 0;
-	for (int i = 0; i < a.topk_group; i++)
-		take_best(score, a.n_group, &kept);
-	__syncwarp();
+	for (int i = 0; i < a.topk_group; i++) {
+		int g = take_best(score, a.n_group);
+		kept |= g % WARP == lane ? 1u << g / WARP : 0;
+	}
 	for (int g = lane; g < a.n_group; g += WARP)
 		if (!(kept >> (g / WARP) & 1))
 			for (int i = g * size; i < (g + 1) * size; i++)
@@ -62,22 +59,27 @@ __device__ __host__ inline int route_floats(const struct route_args &a) { return
  * the chosen in their order: fixed.  Both results may lie in any memory that the warp sees. */
 __device__ inline void route_row(int32_t *expert, float *weight, float *shared, const struct route_args &a, int t)
 {
-	float *s = shared, *choice = shared + a.E, *score = shared + 2 * a.E;
+	float *s = shared, *choice = shared + a.E, sum = 0;
+	uint32_t *order = (uint32_t *)choice;
 	int lane = threadIdx.x % WARP;
+#pragma unroll 1
 	for (int e = lane; e < a.E; e += WARP) {
 		s[e] = 1.0f / (1.0f + expf(-__ldcg(a.logits + (int64_t)t * a.E + e)));
 		choice[e] = s[e] + a.bias[e];
 	}
 	__syncwarp();
 	if (a.n_group > 1)
-		limit_groups(choice, score, a);
-	uint32_t taken = 0;
-	float sum = 0;
+		limit_groups(choice, (uint32_t *)shared + 2 * a.E, a);
+#pragma unroll 1
+	for (int e = lane; e < a.E; e += WARP)
+		order[e] = order_of(choice[e]);
+	__syncwarp();
+#pragma unroll 1
 	for (int i = 0; i < a.k; i++) {
-		struct best b = take_best(choice, a.E, &taken);
-		sum += s[b.index];
+		int e = take_best(order, a.E);
+		sum += s[e];
 		if (lane == 0)
-			expert[i] = b.index;
+			expert[i] = e;
 	}
 	__syncwarp();
 	for (int i = lane; i < a.k; i += WARP) {

@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_states(struct ssm_args a, s
 	int P = a.head_dim, N = a.state_size, tiles = (N + SIDE - 1) / SIDE, h = blockIdx.x;
 	int p0 = blockIdx.z / tiles * SIDE, n0 = blockIdx.z % tiles * SIDE;
 	struct chunk k = chunk_at(c, blockIdx.y);
-	grid_wait();
 	grid_release();
+	grid_wait();
 	chunk_decay(d, cs, a, k, h);
 	const float *x = a.u + (int64_t)k.start * a.ldu + h * P;
 	const float *B = a.u + (int64_t)k.start * a.ldu + a.heads * P + h / (a.heads / a.groups) * N;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_states(struct ssm_args a, s
 __global__ void ssm_chunk_pass(struct ssm_args a, struct scan_args c)
 {
 	int64_t size = (int64_t)a.heads * a.head_dim * a.state_size, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i >= size)
 		return;
 	int h = (int)(i / (a.head_dim * a.state_size));
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, stru
 	int P = a.head_dim, N = a.state_size, tiles = (P + SIDE - 1) / SIDE, h = blockIdx.x, ldu = a.ldu;
 	int i0 = blockIdx.z / tiles * SIDE, p0 = blockIdx.z % tiles * SIDE, ti = threadIdx.x / 16 * 4, tj = threadIdx.x % 16 * 4;
 	struct chunk k = chunk_at(c, blockIdx.y);
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i0 >= k.length)
 		return;
 	chunk_decay(d, cs, a, k, h);

@@ -5,15 +5,12 @@
 /* S = exp(A d) S + (d B) x, y = S C + D x, for one token of each row.  A block owns 16 channels of a head of one row, a warp
  * four of them, lane i the state columns 4i .. 4i + 3 of every 128; y is added per lane in ascending order, then by
  * warp_sum: fixed.  y comes from the fp32 state before it is rounded to the cache's type. */
-__global__ void __launch_bounds__(128) ssm_step_rows(struct ssm_args a, struct residual apply, const int32_t *slots)
+__global__ void __launch_bounds__(128) ssm_step_rows(struct ssm_args a, const int32_t *slots)
 {
 	int tiles = (a.head_dim + SSM_ROWS - 1) / SSM_ROWS, h = blockIdx.x / tiles, row = blockIdx.y, lane = threadIdx.x % WARP;
 	int p0 = blockIdx.x % tiles * SSM_ROWS + threadIdx.x / WARP * 4, N = a.state_size;
-	grid_wait();
 	grid_release();
-	if (apply.h)
-		residual_apply(apply, gridDim.y, (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x,
-			       gridDim.x * gridDim.y * blockDim.x);
+	grid_wait();
 	const float *u = a.u + (int64_t)row * a.ldu;
 	const float *B = u + a.heads * a.head_dim + h / (a.heads / a.groups) * N, *C = B + a.groups * N;
 	float d = fminf(fmaxf(softplus(a.dt[(int64_t)row * a.lddt + h] + a.dt_bias[h]), a.lo), a.hi), decay = expf(a.A[h] * d);
@@ -33,15 +30,12 @@ __global__ void __launch_bounds__(128) ssm_step_rows(struct ssm_args a, struct r
 }
 
 /* The same where the state is fp32 and N a multiple of 128 columns: bit-equal, with 16-byte accesses. */
-__global__ void __launch_bounds__(128) ssm_step_rows_wide(struct ssm_args a, struct residual apply, const int32_t *slots)
+__global__ void __launch_bounds__(128) ssm_step_rows_wide(struct ssm_args a, const int32_t *slots)
 {
 	int tiles = (a.head_dim + SSM_ROWS - 1) / SSM_ROWS, h = blockIdx.x / tiles, row = blockIdx.y, lane = threadIdx.x % WARP;
 	int p0 = blockIdx.x % tiles * SSM_ROWS + threadIdx.x / WARP * 4, N = a.state_size;
-	grid_wait();
 	grid_release();
-	if (apply.h)
-		residual_apply(apply, gridDim.y, (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x,
-			       gridDim.x * gridDim.y * blockDim.x);
+	grid_wait();
 	const float *u = a.u + (int64_t)row * a.ldu;
 	const float *B = u + a.heads * a.head_dim + h / (a.heads / a.groups) * N, *C = B + a.groups * N;
 	float d = fminf(fmaxf(softplus(a.dt[(int64_t)row * a.lddt + h] + a.dt_bias[h]), a.lo), a.hi), decay = expf(a.A[h] * d);
@@ -74,10 +68,10 @@ __global__ void __launch_bounds__(128) ssm_step_rows_wide(struct ssm_args a, str
 	}
 }
 
-cudaError_t launch_ssm_step(struct ssm_args a, struct residual apply, const int32_t *slots, int rows, cudaStream_t s)
+cudaError_t launch_ssm_step(struct ssm_args a, const int32_t *slots, int rows, cudaStream_t s)
 {
 	dim3 grid((unsigned)(a.heads * ((a.head_dim + SSM_ROWS - 1) / SSM_ROWS)), rows);
 	if (a.kind == KIND_F32 && a.state_size % (4 * WARP) == 0 && a.stride % 4 == 0)
-		return launch(ssm_step_rows_wide, grid, 128, 0, s, a, apply, slots);
-	return launch(ssm_step_rows, grid, 128, 0, s, a, apply, slots);
+		return launch(ssm_step_rows_wide, grid, 128, 0, s, a, slots);
+	return launch(ssm_step_rows, grid, 128, 0, s, a, slots);
 }

@@ -7,8 +7,8 @@ __global__ void copy_rows(uint32_t *to, int64_t to_stride, const int32_t *slot_t
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 	int r = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i < words)
 		to[(slot_to ? slot_to[r] : r) * to_stride + i] = from[(slot_from ? slot_from[r] : r) * from_stride + i];
 }
@@ -19,8 +19,8 @@ __global__ void copy_row_bytes(uint8_t *to, int64_t to_stride, const int32_t *sl
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 	int r = blockIdx.y;
-	grid_wait();
 	grid_release();
+	grid_wait();
 	if (i < bytes)
 		to[(slot_to ? slot_to[r] : r) * to_stride + i] = from[(slot_from ? slot_from[r] : r) * from_stride + i];
 }

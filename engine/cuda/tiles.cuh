@@ -2,8 +2,8 @@
  *
  * A step is 16 rows x 64 columns in one contiguous record.  Lane 4g + q of a warp owns columns 8q .. 8q + 7 of rows g and
  * g + 8 in each half of 32 columns.  e4m3, and e2m1 times its block scale, are exact in bf16, so every format and every
- * quantised activation ends in mma m16n8k16 with bf16 operands and fp32 sums: weights are the 16-row side, tokens the
- * 8-column side.  One 16-byte load of a token row feeds two mma. */
+ * quantised activation ends in mma m16n8k16 with bf16 operands and fp32 sums (e4m3 with e4m3: fp16 operands): weights are
+ * the 16-row side, tokens the 8-column side.  One 16-byte load of a token row feeds two mma. */
 #ifndef ASSAY_ENGINE_CUDA_TILES_CUH
 #define ASSAY_ENGINE_CUDA_TILES_CUH
 
@@ -12,6 +12,7 @@ template <int F> struct record;
 template <> struct record<FORMAT_BF16> { enum { BYTES = 2048, LOADS = 4 }; };
 template <> struct record<FORMAT_FP8> { enum { BYTES = 1024, LOADS = 2 }; };
 template <> struct record<FORMAT_NVFP4> { enum { BYTES = 576, LOADS = 1 }; };
+template <> struct record<PRODUCT_W8A8> { enum { BYTES = 1024, LOADS = 2 }; };
 
 __device__ inline uint32_t mul_pair(uint32_t a, uint32_t b)
 {
@@ -21,13 +22,26 @@ __device__ inline uint32_t mul_pair(uint32_t a, uint32_t b)
 }
 
 /* ---- unpacking: 8 weights of one row into 4 pairs, even column in the low half ---- */
-/* Bytes of a word: codes 0, 2, 1, 3.  As bf16 bits a code is 2^-120 of its value. */
+/* As bf16 bits a code is 2^-120 of its value. */
+__device__ inline uint32_t pair_bf16(uint32_t bytes)  /* codes in bytes 1 and 3 */
+{
+	return mul_pair((bytes & 0x80008000u) | (bytes >> 4 & 0x07f007f0u), 0x7b807b80u);
+}
 __device__ inline void unpack_fp8(uint32_t out[2], uint32_t w)
 {
-	uint32_t low = (w << 8 & 0x80008000u) | (w << 4 & 0x07f007f0u);
-	uint32_t high = (w & 0x80008000u) | (w >> 4 & 0x07f007f0u);
-	out[0] = mul_pair(low, 0x7b807b80u);
-	out[1] = mul_pair(high, 0x7b807b80u);
+	out[0] = pair_bf16(__byte_perm(w, 0, 0x1404));
+	out[1] = pair_bf16(__byte_perm(w, 0, 0x3424));
+}
+/* Two codes as fp16, exactly. */
+__device__ inline uint32_t pair_fp16(uint16_t codes)
+{
+	uint32_t d = 0;
+#if __CUDA_ARCH__ >= 890
+	asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(codes));
+#else
+	d = fp16_bits(e4m3_value((uint8_t)codes)) | (uint32_t)fp16_bits(e4m3_value((uint8_t)(codes >> 8))) << 16;
+#endif
+	return d;
 }
 
 /* Each half word holds one code of each pair: sign and three magnitude bits at 15 8-6, 12 5-3, 9 2-0, and 14 13 11-10;
@@ -73,9 +87,11 @@ template <int F> struct step {
 	{
 #pragma unroll
 		for (int j = 0; j < record<F>::LOADS; j++)
-			w[j] = __ldg((const uint4 *)at + j * WARP + lane);
+			asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+			    : "=r"(w[j].x), "=r"(w[j].y), "=r"(w[j].z), "=r"(w[j].w) : "l"(at + (j * WARP + lane) * 16));
 		if (F == FORMAT_NVFP4)
-			scale = __ldg((const uint32_t *)(at + 512) + (lane / 4 * 2 + lane % 4 / 2));
+			asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(scale)
+			    : "l"(at + 512 + (lane / 4 * 2 + lane % 4 / 2) * 4));
 	}
 	__device__ void load_shared(uint32_t at, int lane)    /* shared memory */
 	{
@@ -94,6 +110,13 @@ template <int F> struct step {
 		if constexpr (F == FORMAT_BF16) {
 			a[0] = w[2 * U].x, a[1] = w[2 * U].y, a[2] = w[2 * U].z, a[3] = w[2 * U].w;
 			b[0] = w[2 * U + 1].x, b[1] = w[2 * U + 1].y, b[2] = w[2 * U + 1].z, b[3] = w[2 * U + 1].w;
+		} else if constexpr (F == PRODUCT_W8A8) {
+			const uint32_t c[4] = { w[U].x, w[U].y, w[U].z, w[U].w };
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				a[2 * i] = pair_fp16((uint16_t)c[i]), a[2 * i + 1] = pair_fp16((uint16_t)(c[i] >> 16));
+				b[2 * i] = pair_fp16((uint16_t)c[2 + i]), b[2 * i + 1] = pair_fp16((uint16_t)(c[2 + i] >> 16));
+			}
 		} else if constexpr (F == FORMAT_FP8) {
 			unpack_fp8(a, w[U].x);
 			unpack_fp8(a + 2, w[U].y);
@@ -108,11 +131,18 @@ template <int F> struct step {
 	}
 };
 
+/* FP16: operands are fp16, else bf16. */
+template <bool FP16 = false>
 __device__ inline void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-		     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-		     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+	if constexpr (FP16)
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+			     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+	else
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+			     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 /* Half U of a record against 8 NT token rows; xr[n]: this lane's columns of token row 8n + g (NULL: zeros). */
@@ -129,20 +159,21 @@ __device__ inline void half_step(float acc[MT][NT][4], const struct step<F> w[MT
 		w[m].template unpack<U>(a, b);
 #pragma unroll
 		for (int n = 0; n < NT; n++) {
-			mma(acc[m][n], a[0], b[0], a[1], b[1], x[n].x, x[n].y);
-			mma(acc[m][n], a[2], b[2], a[3], b[3], x[n].z, x[n].w);
+			mma<F == PRODUCT_W8A8>(acc[m][n], a[0], b[0], a[1], b[1], x[n].x, x[n].y);
+			mma<F == PRODUCT_W8A8>(acc[m][n], a[2], b[2], a[3], b[3], x[n].z, x[n].w);
 		}
 	}
 }
 
 /* ---- activations before a product ---- */
-/* Value c of a row as the product sees it; sixteen neighbouring lanes hold an NVFP4 block. */
-__device__ inline float act_value(float v, int act, float input_scale)
+__device__ inline uint16_t operand_bits(float v, int act) { return act == ACT_FP8 ? fp16_bits(v) : bf16_bits(v); }
+/* Value c of a row as the product sees it; g = 1 / input_scale; sixteen neighbouring lanes hold an NVFP4 block. */
+__device__ inline float act_value(float v, int act, float g)
 {
 	if (act == ACT_FP8)
-		return e4m3_rounded(v * (1.0f / input_scale));
+		return e4m3_rounded(v * g);
 	if (act == ACT_NVFP4) {
-		float g = 1.0f / input_scale, top = fabsf(v);
+		float top = fabsf(v);
 		for (int i = 8; i; i /= 2)
 			top = fmaxf(top, __shfl_xor_sync(FULL, top, i));
 		float sf = e4m3_rounded(g * (top * (1.0f / 6.0f)));
@@ -150,17 +181,6 @@ __device__ inline float act_value(float v, int act, float input_scale)
 		return e2m1_rounded(v * r) * sf;
 	}
 	return v;
-}
-
-/* 1 / rms of y * silu(z) over a group of channels, by a warp; see norm.cu. */
-__device__ inline float gated_scale(const float *y, const float *z, int size, float eps)
-{
-	float sum = 0;
-	for (int c = threadIdx.x % WARP; c < size; c += WARP) {
-		float q = y[c] * silu(z[c]);
-		sum += q * q;
-	}
-	return 1.0f / sqrtf(warp_sum(sum) / size + eps);
 }
 
 /* ---- a convolution step of one channel (docs/model.md, 3.3 step 2) ---- */
@@ -193,6 +213,7 @@ __device__ inline float pending_value(const struct residual &r, int t, int c)
 	if (!r.down)
 		return r.y[(int64_t)t * r.H + c];
 	float sum = 0;
+#pragma unroll 2
 	for (int i = 0; i < r.k; i++)
 		sum = fmaf(r.weight[t * r.k + i], r.down[((int64_t)t * r.k + i) * r.H + c], sum);
 	sum = rounded(sum, r.bf16);
@@ -204,12 +225,4 @@ __device__ inline float residual_value(const struct residual &r, int t, int c)
 	float h = r.h[(int64_t)t * r.H + c];
 	return r.y || r.down ? rounded(h + pending_value(r, t, c), r.bf16 && !r.wide) : h;
 }
-/* Makes the addition; thread `first` of `threads`.  No other kernel that reads r may still run. */
-__device__ inline void residual_apply(const struct residual &r, int T, int first, int threads)
-{
-	if (r.y || r.down)
-		for (int i = first; i < T * r.H; i += threads)
-			r.h[i] = residual_value(r, i / r.H, i % r.H);
-}
-
 #endif
