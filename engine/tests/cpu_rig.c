@@ -114,10 +114,14 @@ struct linear cpu_rig_linear(int out, int in, enum weight_format format, bool bi
 		s[i] = (uint8_t)(cpu_rig_random() % 0x7f);                         /* never negative; subnormals occur */
 	for (int i = 0; i < out; i++)
 		b[i] = cpu_rig_bf16();
+	if (!bias) {
+		free(b);
+		b = NULL;
+	}
 	return (struct linear){ .name = "layers.0.mixer.up_proj", .out = out, .in = in, .format = format, .weight = w,
 				.block_scale = s, .scale = format == WEIGHT_FP8 ? 0.0042f :
 				format == WEIGHT_NVFP4 ? 0.00037f : 1, .input_scale = 0.01f,
-				.w4a4 = format == WEIGHT_NVFP4, .bias = bias ? b : NULL };
+				.w4a4 = format == WEIGHT_NVFP4, .bias = b };
 }
 
 void cpu_rig_free(struct linear *l)
