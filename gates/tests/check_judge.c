@@ -24,6 +24,8 @@ static const struct { const char *path, *value, *reason; } voids[] = {
 	{ "audit", "{\"source\": \"cupti\", \"agrees\": false, \"mismatches\": [\"state_update_rows: 3, kernels 4\"]}",
 	  "the device audit (cupti) contradicts the counters: state_update_rows" },
 	{ "leg", "\"other\"", "the report is of leg `other`" },
+	{ "requested at", "[{\"layers\": \"0\", \"mamba.decode\": \"chunk\"}]", "`at` is not what the report says was requested" },
+	{ "modes free trace 0 np", "2", "the trace prefills 4 sequences or chunks, the prompts need 3" },
 };
 
 START_TEST(each_reason_to_be_void)
@@ -74,6 +76,117 @@ START_TEST(pins_and_features)
 	leg_is("step", "VOID", "null", reasons[_i]);
 	free(pin);
 	free(all);
+}
+END_TEST
+
+START_TEST(a_prompt_with_one_id_more)
+{
+	use("near-tie");
+	json_t *report = read_json("legs/step.json");
+	char last[64];
+
+	json_array_append_new(json_object_get(walk(report, "modes free prompts 1 prompt_ids", last), last), json_integer(1));
+	write_json("legs/step.json", report);
+	json_decref(report);
+	judge();
+	leg_is("step", "VOID", "null", "free p1: the prompt ids are not the golden's");
+}
+END_TEST
+
+/* A file or cell that the report does not name is not the one that was asked for. */
+START_TEST(a_pin_of_a_file_not_named)
+{
+	use("near-tie");
+	rewrite_recipe("legs:", "sha256: {model: {generation_config.json: \"00000000000000000000000000000000000000000000000000000000000000"
+		       "00\"}}\nlegs:");
+	judge();
+	leg_is("step", "VOID", "null", "model file generation_config.json is not the pinned one");
+}
+END_TEST
+
+/* What is wanted of a counter, at the edges. */
+START_TEST(more_than_none)
+{
+	use("near-tie");
+	rewrite_recipe("gathers: 0, scatters: 0}", "gathers: \">0\"}");
+	judge();
+	leg_is("step", "VOID", "null", "free decode_step gathers: want >0, got 0");
+	stop();
+	use("near-tie");
+	rewrite_recipe("gathers: 0, scatters: 0}", "gathers: \">=0\"}, prefill_step: {graph_replays: layers*T}");
+	for (int i = 0; i < 36; i += 12)
+		for (int m = 0; m < 2; m++) {
+			char *counter = xasprintf("modes %s trace %d graph_replays", m ? "forced" : "free", i);
+			char *tokens = xasprintf("modes %s trace %d T", m ? "forced" : "free", i);
+			char *total = xasprintf("modes %s counters_total graph_replays", m ? "forced" : "free");
+
+			change_report("step", tokens, json_integer(5));
+			change_report("step", counter, json_integer(52 * 5));
+			change_report("step", total, json_integer(52 * 5 * (i / 12 + 1)));
+			free(counter);
+			free(tokens);
+			free(total);
+		}
+	judge();
+	leg_is("step", "DIVERGENCE", "NEAR-TIE", "");
+}
+END_TEST
+
+/* A step that prefills one sequence and decodes others is a prefill step: the contract of decode steps is not for it. */
+START_TEST(a_step_of_both_kinds)
+{
+	use("batched");
+	json_t *report = read_json("legs/step.json"), *trace = json_object_get(json_object_get(json_object_get(report, "modes"), "free"), "trace");
+	json_t *both = json_array_get(trace, 2), *decode = json_array_get(trace, 3), *value;
+	const char *key;
+
+	ck_assert_int_eq(json_integer_value(json_object_get(both, "np")), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(decode, "np")), 0);
+	json_object_foreach(decode, key, value)
+		if (strcmp(key, "step"))
+			json_object_set_new(both, key, json_integer(json_integer_value(json_object_get(both, key)) + json_integer_value(value)));
+	json_array_remove(trace, 3);
+	write_json("legs/step.json", report);
+	json_decref(report);
+	judge();
+	leg_is("step", "STRICT PASS", "EQUIVALENT", "");
+}
+END_TEST
+
+/* The factor is what tells before and after apart, and the only one. */
+static void varies(const char *factor)
+{
+	const json_t *design = json_object_get(verdict, "design");
+	char *varied = json_dumps(json_object_get(design, "varied"), JSON_COMPACT);
+	char *want = xasprintf("[\"%s\"]", factor);
+
+	ck_assert_str_eq(varied, want);
+	ck_assert_uint_eq(json_array_size(json_object_get(design, "separable")), 1);
+	free(varied);
+	free(want);
+}
+
+/* Two legs of one binary are two runs if they ran on different hosts, or differ in one layer. */
+START_TEST(legs_that_differ_elsewhere)
+{
+	static const char *const elsewhere[] = { "host name", "effective at", "requested at" };
+
+	use("void-same-binary");
+	judge();
+	leg_is("before", "VOID", "null", "the same run as leg after");
+	change_report("before", elsewhere[0], json_string("another-box"));
+	judge();
+	ck_assert_ptr_null(strstr(leg_says("before", "reason"), "the same run"));
+	varies("host");
+	stop();
+	use("void-same-binary");
+	rewrite_recipe("before: {engine: {argv: [build-old/assay-engine]}}",
+		       "before: {engine: {argv: [build-old/assay-engine]}, at: [{layers: \"0\", mamba.decode: chunk}]}");
+	for (int i = 1; i < 3; i++)
+		change_report("before", elsewhere[i], json_loads("[{\"layers\": \"0\", \"mamba.decode\": \"chunk\"}]", 0, NULL));
+	judge();
+	ck_assert_ptr_null(strstr(leg_says("before", "reason"), "the same run"));
+	varies("at");
 }
 END_TEST
 
@@ -166,6 +279,9 @@ START_TEST(processes_end_in_many_ways)
 	put_exit("step", "null", "\"SIGKILL\"", true, "p1");
 	judge();
 	leg_is("step", "ERROR", "null", "timed out: p1");
+	put_exit("step", "77", "null", true, "no device");      /* its last word came too late */
+	judge();
+	leg_is("step", "ERROR", "null", "timed out: no device");
 	put_exit("step", "0", "null", false, "");
 	judge();
 	leg_is("step", "ERROR", "null", "left no report");
@@ -410,6 +526,11 @@ int main(void)
 	tcase_add_loop_test(c, each_reason_to_be_void, 0, sizeof voids / sizeof *voids);
 	tcase_add_test(c, another_factor_than_the_recipe_asks_for);
 	tcase_add_loop_test(c, pins_and_features, 0, 4);
+	tcase_add_test(c, a_pin_of_a_file_not_named);
+	tcase_add_test(c, a_prompt_with_one_id_more);
+	tcase_add_test(c, more_than_none);
+	tcase_add_test(c, a_step_of_both_kinds);
+	tcase_add_test(c, legs_that_differ_elsewhere);
 	tcase_add_test(c, a_row_longer_than_planned);
 	tcase_add_test(c, identity_of_the_model);
 	tcase_add_test(c, contract_lines_say_what_was_found);

@@ -201,6 +201,96 @@ START_TEST(the_arbiter_takes_a_side)
 }
 END_TEST
 
+/* The first pair that differs in one factor alone, by what the legs are when defaults are filled in; a pair that differs
+ * in two factors separates neither. */
+#define NO_ALLOCS "{total: {allocs_after_open: 0}}"
+START_TEST(which_pairs_separate)
+{
+	static const char text[] = "schema: assay/recipe/1\nname: n\nkind: gate\nmodel: m\ngolden: g\nsteps: 1\nlegs:\n"
+		"  a: {threads: 1}\n  b: {threads: 2}\n  c: {threads: 3}\n  d: {threads: 1, mamba.decode: step, slots: dirty}\n"
+		"  e: {threads: 1, backend: ref, prefill_chunk: 4}\n"
+		"require:\n  a: " NO_ALLOCS "\n  b: " NO_ALLOCS "\n  c: " NO_ALLOCS "\n  d: " NO_ALLOCS "\n  e: " NO_ALLOCS "\n";
+	struct recipe r = { 0 };
+
+	err = (struct err){ 0 };
+	ck_assert_msg(!recipe_load_bytes(&r, text, strlen(text), "r.yaml", &err), "%s", err.text);
+	json_t *x = verdict_explain_recipe(&r, &err);
+	char *separable = json_dumps(json_object_get(json_object_get(x, "design"), "separable"), JSON_COMPACT);
+
+	ck_assert_ptr_nonnull(strstr(separable, "{\"factor\":\"threads\",\"legs\":[\"a\",\"b\"]}"));
+	ck_assert_ptr_nonnull(strstr(separable, "{\"factor\":\"slots\",\"legs\":[\"a\",\"d\"]}"));
+	ck_assert_ptr_null(strstr(separable, "backend"));
+	ck_assert_ptr_null(strstr(separable, "prefill_chunk"));
+	free(separable);
+	json_decref(x);
+	recipe_release(&r);
+}
+END_TEST
+
+/* Of two f64 legs a leg asks the one of its own numerics, wherever it stands in the recipe. */
+START_TEST(the_arbiter_of_the_same_numerics)
+{
+	use("strict-pass-equivalent");
+	rewrite_recipe("  arbiter:", "  kept: {backend: ref, compute: f64, mamba.decode: chunk, threads: 1, mamba.proj: w8a16}\n  arbiter:");
+	rewrite_recipe("  arbiter: {decode_step", "  kept: {total: {allocs_after_open: 0}}\n  arbiter: {decode_step");
+	json_t *report = read_json("legs/arbiter.json");
+
+	json_object_set_new(report, "leg", json_string("kept"));
+	write_json("legs/kept.json", report);
+	json_decref(report);
+	change_report("kept", "requested mamba.proj", json_string("w8a16"));
+	change_report("kept", "effective mamba.proj", json_string("w8a16"));
+	judge();
+	ck_assert_str_eq(json_string_value(json_object_get(walk(verdict, "legs step noise arbiter leg", (char[64]){ 0 }), "leg")), "arbiter");
+	change_report("arbiter", "effective mamba.proj", json_string("native"));
+	change_report("arbiter", "requested mamba.proj", json_string("native"));
+	judge();
+	ck_assert_str_eq(json_string_value(json_object_get(walk(verdict, "legs step noise arbiter leg", (char[64]){ 0 }), "leg")), "kept");
+	ck_assert_ptr_nonnull(strstr(leg_says("step", "reason"), "its arbiter kept differs in mamba.proj"));
+}
+END_TEST
+
+/* One position of the oracle without log-probabilities: the count of flips has no chance to be held against. */
+START_TEST(a_position_without_chances)
+{
+	use("near-tie");
+	judge();
+	ck_assert(json_is_object(walk(verdict, "legs step noise flips p", (char[64]){ 0 })));
+	change(golden, "profiles 0 prompts 1 steps 3 top", NULL);
+	rewrite_golden("step");
+	judge();
+	leg_is("step", "DIVERGENCE", "UNDETERMINED", "");
+	ck_assert(!json_is_number(json_object_get(walk(verdict, "legs step noise flips", (char[64]){ 0 }), "p")));
+}
+END_TEST
+
+/* DECIDED: something was eliminated, one is left, and a leg tested that one. */
+START_TEST(what_decides)
+{
+	static const struct { const char *hypotheses; int code; const char *reason; } cases[] = {
+		{ "  a: {says: a, predicts: {step: pass}}\n  b: {says: b, predicts: {step: diverge}}\n", 0, "b is left" },
+		{ "  b: {says: b, predicts: {step: diverge}}\n", 4, "b is left" },
+		{ "  a: {says: a, predicts: {step: pass}}\n  b: {says: b, predicts: {step+mamba.decode=chunk: diverge}}\n", 4,
+		  "b (untested) is left" },
+		{ "  a: {says: a, predicts: {step: pass}}\n", 4, "none of the hypotheses stated is left" },
+	};
+	char *all = xasprintf("hypotheses:\n%slegs:", cases[_i].hypotheses);
+
+	use("near-tie");
+	rewrite_recipe("kind: gate", "kind: discriminate");
+	rewrite_recipe("legs:", all);
+	judge();
+	ck_assert_int_eq(verdict_exit_code(verdict), cases[_i].code);
+	ck_assert_str_eq(overall(), cases[_i].code ? "UNDECIDED" : "DECIDED");
+	ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(json_object_get(verdict, "overall"), "reason")), cases[_i].reason));
+	change_report("step", "modes free", NULL);       /* SHORT decides nothing */
+	judge();
+	ck_assert_int_eq(verdict_exit_code(verdict), 4);
+	ck_assert_str_eq(overall(), "SHORT");
+	free(all);
+}
+END_TEST
+
 START_TEST(another_regime_than_the_leg)
 {
 	use("batched");
@@ -348,6 +438,10 @@ int main(void)
 	tcase_add_test(c, power_by_hand);
 	tcase_add_test(c, drift_needs_three_positions);
 	tcase_add_test(c, flip_chance_is_capped);
+	tcase_add_test(c, the_arbiter_of_the_same_numerics);
+	tcase_add_test(c, a_position_without_chances);
+	tcase_add_loop_test(c, what_decides, 0, 4);
+	tcase_add_test(c, which_pairs_separate);
 	tcase_add_test(c, the_arbiter_takes_a_side);
 	tcase_add_test(c, another_regime_than_the_leg);
 	tcase_add_test(c, texts_need_a_tokenizer);
