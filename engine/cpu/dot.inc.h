@@ -164,21 +164,26 @@ static void DOT(gemm)(const struct product *g, int r0, int r1, int t0, int t1, v
 	vf *scales = (vf *)(panel + (size_t)steps * 4 * P);
 
 	for (int r = r0; r < r1; r += 4) {
+		struct tile_end end = tile_end(g, r, min_int(4, r1 - r));
+		float *y = g->y + (size_t)t0 * (size_t)g->ldy + r;
+
 		DOT(expand_panel)(panel, scales, g->w, r, r1);
-		for (int t = t0; t < t1; t += TILE_TOKENS) {
+		for (int t = t0; t < t1; t += TILE_TOKENS, y += TILE_TOKENS * (size_t)g->ldy) {
 			int n = min_int(TILE_TOKENS, t1 - t);
 			const OPERAND *x[TILE_TOKENS];
-			vf acc[TILE_TOKENS * 4] = {{0}};
+			vf acc[TILE_TOKENS * 4];
 
+#pragma GCC unroll 8
 			for (int c = 0; c < TILE_TOKENS; c++)
 				x[c] = packed_row(g, min_int(t + c, t1 - 1));
-			if (n == 1)
-				DOT(tile)(acc, 1, panel, scales, x, steps);
-			else if (n == 2)
-				DOT(tile)(acc, 2, panel, scales, x, steps);
-			else
+			if (n <= TILE_TOKENS / 2) {
+				DOT(tile)(acc, TILE_TOKENS / 2, panel, scales, x, steps);
+				for (int j = TILE_TOKENS / 2 * 4; j < TILE_TOKENS * 4; j++)
+					acc[j] = (vf){0};
+			} else {
 				DOT(tile)(acc, TILE_TOKENS, panel, scales, x, steps);
-			finish_tile(g, r, min_int(4, r1 - r), t, n, acc);
+			}
+			finish_tile(&end, y, (size_t)g->ldy, n, acc);
 		}
 	}
 }

@@ -50,30 +50,46 @@ ALWAYS void finish_rows(const struct product *g, int r, int n, int t, vf v)
 	vf_store_part(g->y + (size_t)t * (size_t)g->ldy + r, v, n);
 }
 
-/* acc[c * 4 + i]: token row t + c, row r + i. */
-ALWAYS void finish_tile(const struct product *g, int r, int rows, int t, int tokens, const vf *acc)
+/* What finishing the tiles of four weight rows takes. */
+struct tile_end {
+	vf scale, bias;              /* bias: of the four rows, again and again */
+	bool biased, round;
+	int rows;                    /* of the four that are there */
+};
+
+ALWAYS struct tile_end tile_end(const struct product *g, int r, int rows)
 {
-	float bias[VW] = {0}, out[VW];
+	struct tile_end e = {vf_set1(g->scale), {0}, g->w->bias != NULL, g->round, rows};
+	float bias[VW];
 
-	if (g->w->bias)
-		for (int i = 0; i < VW; i++)
-			bias[i] = g->w->bias[r + min_int(i % 4, rows - 1)];
-	for (int c = 0; c < tokens; c += VW / 4) {
-		vf v = vf_sum_each(acc + c * 4) * vf_set1(g->scale);
+	for (int i = 0; e.biased && i < VW; i++)
+		bias[i] = g->w->bias[r + min_int(i % 4, rows - 1)];
+	if (e.biased)
+		e.bias = vf_load(bias);
+	return e;
+}
 
-		if (g->w->bias)
-			v = v + vf_load(bias);
-		if (g->round)
+/* acc[c * 4 + i]: token row c of those at y, row i. */
+ALWAYS void finish_tile(const struct tile_end *e, float *y, size_t ldy, int tokens, const vf *acc)
+{
+#pragma GCC unroll 2
+	for (int c = 0; c < TILE_TOKENS; c += VW / 4) {
+		vf v = vf_sum_each(acc + c * 4) * e->scale;
+		float out[VW];
+
+		if (c >= tokens)
+			break;
+		if (e->biased)
+			v = v + e->bias;
+		if (e->round)
 			v = vf_round_bf16(v);
-		vf_store(out, v);
-		for (int j = 0; j < VW / 4 && c + j < tokens; j++) {
-			float *y = g->y + (size_t)(t + c + j) * (size_t)g->ldy + r;
-
-			if (rows == 4)
-				memcpy(y, out + 4 * j, 4 * sizeof(float));
-			else
-				memcpy(y, out + 4 * j, (size_t)rows * sizeof(float));
+		if (e->rows == 4) {
+			vf_store_fours(y + (size_t)c * ldy, ldy, v, tokens - c);
+			continue;
 		}
+		vf_store(out, v);
+		for (int k = 0; k < VW / 4 && c + k < tokens; k++)
+			memcpy(y + (size_t)(c + k) * ldy, out + 4 * k, (size_t)e->rows * sizeof(float));
 	}
 }
 

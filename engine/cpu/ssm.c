@@ -238,29 +238,42 @@ ALWAYS void chunk_weights(const struct ssm_job *j, const struct chunk_scratch *c
 		W[k] = 0;
 }
 
-/* Four tokens i..i+3, VW channels from p on: y = y0 exp(cs) + W x + D x. */
-ALWAYS void chunk_outputs(const struct ssm_job *j, const struct chunk_scratch *c, int h, int i, int p)
+/* Four tokens i..i+3, nv vectors of channels from p on: y = y0 exp(cs) + W x + D x. */
+ALWAYS void chunk_outputs(const struct ssm_job *j, const struct chunk_scratch *c, int h, int i, int p, int nv)
 {
 	int P = j->s->head_dim, n = P - p, m = min_int(4, j->L - i), ldw = c->ldw;
 	const float *x = j->u + h * P + p;
-	vf y[4];
+	vf y[4][WIDE];
 
 #pragma GCC unroll 4
 	for (int k = 0; k < 4; k++)
-		y[k] = vf_load_part(c->y0 + (size_t)min_int(i + k, j->L - 1) * (size_t)P + p, n) * vf_set1(c->ecs[i + k]);
+#pragma GCC unroll 4
+		for (int v = 0; v < nv; v++)
+			y[k][v] = vf_load_part(c->y0 + (size_t)min_int(i + k, j->L - 1) * (size_t)P + p + v * VW, n - v * VW) *
+				  vf_set1(c->ecs[i + k]);
 	for (int t = 0; t < i + m; t++) {
-		vf xv = vf_load_part(x + (size_t)t * (size_t)j->ldu, n);
+		vf w[4];
 
 #pragma GCC unroll 4
 		for (int k = 0; k < 4; k++)
-			y[k] = vf_fma(vf_set1(c->W[k * ldw + t]), xv, y[k]);
-	}
-	for (int k = 0; k < m; k++) {
-		float *to = j->y + (size_t)(i + k) * (size_t)inner(j->s) + h * P + p;
-		vf v = vf_fma(vf_set1(j->w->D[h]), vf_load_part(x + (size_t)(i + k) * (size_t)j->ldu, n), y[k]);
+			w[k] = vf_set1(c->W[k * ldw + t]);
+#pragma GCC unroll 4
+		for (int v = 0; v < nv; v++) {
+			vf xv = vf_load_part(x + (size_t)t * (size_t)j->ldu + v * VW, n - v * VW);
 
-		vf_store_part(to, vf_round(j->dev, v), n);
+#pragma GCC unroll 4
+			for (int k = 0; k < 4; k++)
+				y[k][v] = vf_fma(w[k], xv, y[k][v]);
+		}
 	}
+	for (int k = 0; k < m; k++)
+#pragma GCC unroll 4
+		for (int v = 0; v < nv; v++) {
+			vf xv = vf_load_part(x + (size_t)(i + k) * (size_t)j->ldu + v * VW, n - v * VW);
+
+			vf_store_part(j->y + (size_t)(i + k) * (size_t)inner(j->s) + h * P + p + v * VW,
+				      vf_round(j->dev, vf_fma(vf_set1(j->w->D[h]), xv, y[k][v])), n - v * VW);
+		}
 }
 
 static void chunk_output(const struct ssm_job *j, const struct chunk_scratch *c, int h)
@@ -273,34 +286,52 @@ static void chunk_output(const struct ssm_job *j, const struct chunk_scratch *c,
 	for (int i = 0; i < j->L; i += 4) {
 		int end = min_int(i + 4, j->L);
 
-		memset(c->W, 0, 4 * (size_t)c->ldw * sizeof(float));
+		if (end < i + 4)
+			memset(c->W, 0, 4 * (size_t)c->ldw * sizeof(float));
 		for (int k = i; k < end; k++)
 			chunk_weights(j, c, c->W + (k - i) * c->ldw, sh.CB + ((size_t)g * (size_t)Q + (size_t)k) * (size_t)Q,
 				      k, end);
-		for (int p = 0; p < j->s->head_dim; p += VW)
-			chunk_outputs(j, c, h, i, p);
+		int p = 0;
+
+		for (; p + WIDE * VW <= j->s->head_dim; p += WIDE * VW)
+			chunk_outputs(j, c, h, i, p, WIDE);
+		for (; p + 2 * VW <= j->s->head_dim; p += 2 * VW)
+			chunk_outputs(j, c, h, i, p, 2);
+		for (; p < j->s->head_dim; p += VW)
+			chunk_outputs(j, c, h, i, p, 1);
 	}
 }
 
-/* S = exp(cs_last) S + sum_i x_i (x) Bt_i: four rows, VW columns from n on. */
-ALWAYS void chunk_state_rows(const struct ssm_job *j, const struct chunk_scratch *c, float *S, int h, int p, int n)
+/* S = exp(cs_last) S + sum_i x_i (x) Bt_i: four rows, nv vectors of columns from n on. */
+ALWAYS void chunk_state_rows(const struct ssm_job *j, const struct chunk_scratch *c, float *S, int h, int p, int n, int nv)
 {
 	int P = j->s->head_dim, N = j->s->state, m = min_int(4, P - p);
 	const float *x = j->u + h * P + p;
-	vf sum[4] = {{0}}, keep = vf_set1(c->ecs[j->L - 1]);
+	vf sum[4][WIDE] = {{{0}}}, keep = vf_set1(c->ecs[j->L - 1]);
 
 	for (int i = 0; i < j->L; i++) {
-		vf b = vf_load(c->Bt + (size_t)i * (size_t)c->ldb + n);
+		vf xv[4];
 
 #pragma GCC unroll 4
 		for (int k = 0; k < 4; k++)
-			sum[k] = vf_fma(b, vf_set1(x[(size_t)i * (size_t)j->ldu + (size_t)min_int(k, m - 1)]), sum[k]);
-	}
-	for (int k = 0; k < m; k++) {
-		float *to = S + (size_t)(p + k) * (size_t)N + n;
+			xv[k] = vf_set1(x[(size_t)i * (size_t)j->ldu + (size_t)min_int(k, m - 1)]);
+#pragma GCC unroll 4
+		for (int v = 0; v < nv; v++) {
+			vf b = vf_load(c->Bt + (size_t)i * (size_t)c->ldb + n + v * VW);
 
-		vf_store_part(to, vf_fma(keep, vf_load_part(to, N - n), sum[k]), N - n);
+#pragma GCC unroll 4
+			for (int k = 0; k < 4; k++)
+				sum[k][v] = vf_fma(b, xv[k], sum[k][v]);
+		}
 	}
+	for (int k = 0; k < m; k++)
+#pragma GCC unroll 4
+		for (int v = 0; v < nv; v++) {
+			float *to = S + (size_t)(p + k) * (size_t)N + n + v * VW;
+			int left = N - n - v * VW;
+
+			vf_store_part(to, vf_fma(keep, vf_load_part(to, left), sum[k][v]), left);
+		}
 }
 
 static void chunk_state(const struct ssm_job *j, const struct chunk_scratch *c, float *S, int h)
@@ -317,9 +348,14 @@ static void chunk_state(const struct ssm_job *j, const struct chunk_scratch *c, 
 		for (int n = 0; n < N; n += VW)
 			vf_store(c->Bt + (size_t)i * (size_t)c->ldb + n,
 				 vf_round(j->dev, vf_load_part(B + (size_t)i * (size_t)j->ldu + n, N - n) * vf_set1(c->W[i])));
-	for (int p = 0; p < j->s->head_dim; p += 4)
-		for (int n = 0; n < N; n += VW)
-			chunk_state_rows(j, c, S, h, p, n);
+	for (int p = 0; p < j->s->head_dim; p += 4) {
+		int n = 0;
+
+		for (; n + WIDE * VW <= N; n += WIDE * VW)
+			chunk_state_rows(j, c, S, h, p, n, WIDE);
+		for (; n < N; n += VW)
+			chunk_state_rows(j, c, S, h, p, n, 1);
+	}
 }
 
 /* One head of one chunk.  The carry is fp32 from the first chunk to the last, whatever the dtype of the state. */

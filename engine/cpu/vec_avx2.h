@@ -8,6 +8,7 @@
 
 #define VW 8
 #define TILE_TOKENS 2   /* of a GEMM tile of four rows */
+#define WIDE 2          /* vectors of a row, in a tile of four rows that stays in registers */
 
 typedef float vf __attribute__((vector_size(32)));
 typedef int32_t vi __attribute__((vector_size(32)));
@@ -48,6 +49,14 @@ static inline vf vf_sum_each(const vf *a)
 		c[k] = _mm256_shuffle_ps(b[k], b[k + 2], 0x44) + _mm256_shuffle_ps(b[k], b[k + 2], 0xee);
 	c[0] = _mm256_shuffle_ps(c[0], c[1], 0x88) + _mm256_shuffle_ps(c[0], c[1], 0xdd);
 	return _mm256_permute_ps(c[0], 0xd8);
+}
+
+/* Lanes 4j .. 4j + 3 to y + j ld, for n groups of four. */
+static inline void vf_store_fours(float *y, size_t ld, vf v, int n)
+{
+	_mm_storeu_ps(y, _mm256_castps256_ps128(v));
+	if (n > 1)
+		_mm_storeu_ps(y + ld, _mm256_extractf128_ps(v, 1));
 }
 
 /* VW times four values in a row -> four vectors. */

@@ -8,6 +8,7 @@
 
 #define VW 16
 #define TILE_TOKENS 4   /* of a GEMM tile of four rows */
+#define WIDE 4          /* vectors of a row, in a tile of four rows that stays in registers */
 
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -45,8 +46,8 @@ static inline vf vf_sum_each(const vf *a)
 	__m512 b[8];
 
 #pragma GCC unroll 8
-	for (int k = 0; k < 8; k++)
-		b[k] = _mm512_shuffle_f32x4(a[k], a[k + 8], 0x44) + _mm512_shuffle_f32x4(a[k], a[k + 8], 0xee);
+	for (int k = 0; k < 8; k++)      /* low half of a[k], high half of a[k + 8], and the other two */
+		b[k] = _mm512_mask_blend_ps(0xff00, a[k], a[k + 8]) + _mm512_shuffle_f32x4(a[k], a[k + 8], 0x4e);
 #pragma GCC unroll 4
 	for (int k = 0; k < 4; k++)
 		b[k] = _mm512_shuffle_f32x4(b[k], b[k + 4], 0x88) + _mm512_shuffle_f32x4(b[k], b[k + 4], 0xdd);
@@ -55,6 +56,18 @@ static inline vf vf_sum_each(const vf *a)
 		b[k] = _mm512_shuffle_ps(b[k], b[k + 2], 0x44) + _mm512_shuffle_ps(b[k], b[k + 2], 0xee);
 	b[0] = _mm512_shuffle_ps(b[0], b[1], 0x88) + _mm512_shuffle_ps(b[0], b[1], 0xdd);
 	return _mm512_permutexvar_ps(order, b[0]);
+}
+
+/* Lanes 4j .. 4j + 3 to y + j ld, for n groups of four. */
+static inline void vf_store_fours(float *y, size_t ld, vf v, int n)
+{
+	_mm_storeu_ps(y, _mm512_castps512_ps128(v));
+	if (n > 1)
+		_mm_storeu_ps(y + ld, _mm512_extractf32x4_ps(v, 1));
+	if (n > 2)
+		_mm_storeu_ps(y + 2 * ld, _mm512_extractf32x4_ps(v, 2));
+	if (n > 3)
+		_mm_storeu_ps(y + 3 * ld, _mm512_extractf32x4_ps(v, 3));
 }
 
 /* VW times four values in a row -> four vectors. */

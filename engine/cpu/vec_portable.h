@@ -9,6 +9,7 @@
 
 #define VW 4
 #define TILE_TOKENS 2   /* of a GEMM tile of four rows */
+#define WIDE 2          /* vectors of a row, in a tile of four rows that stays in registers */
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
@@ -30,6 +31,14 @@ static inline float vf_sum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 static inline vf vf_sum_each(const vf *a)
 {
 	return (vf){vf_sum(a[0]), vf_sum(a[1]), vf_sum(a[2]), vf_sum(a[3])};
+}
+
+/* Lanes 4j .. 4j + 3 to y + j ld, for n groups of four: here one. */
+static inline void vf_store_fours(float *y, size_t ld, vf v, int n)
+{
+	(void)ld;
+	(void)n;
+	vf_store(y, v);
 }
 
 /* VW times four values in a row -> four vectors. */

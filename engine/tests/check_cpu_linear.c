@@ -16,7 +16,7 @@ static const int widths[] = { 1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 112
 static const int heights[] = { 1, 3, 4, 5, 15, 16, 17, 33 };
 static const int rows[] = { 1, 2, 3, 4, 5, 8, MAX_T };
 enum { N_WIDTHS = sizeof(widths) / sizeof(*widths), N_HEIGHTS = sizeof(heights) / sizeof(*heights),
-       N_ROWS = sizeof(rows) / sizeof(*rows) };
+	N_ROWS = sizeof(rows) / sizeof(*rows) };
 
 static double weight_at(const struct linear *l, int r, int c)
 {
