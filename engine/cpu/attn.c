@@ -32,8 +32,13 @@ static void append_row(struct state_view cache, int slot, int pos, const float *
 	if (cache.dtype == DTYPE_F32) {
 		memcpy((float *)cache.data + at, row, (size_t)n * sizeof(float));
 	} else if (cache.dtype == DTYPE_BF16) {
-		for (int i = 0; i < n; i++)
-			((uint16_t *)cache.data)[at + (size_t)i] = bf16_from_float(row[i]);
+		uint16_t *to = (uint16_t *)cache.data + at;
+		int i = 0;
+
+		for (; i + VW <= n; i += VW)
+			vf_store_bf16(to + i, vf_round_bf16(vf_load(row + i)));
+		for (; i < n; i++)
+			to[i] = bf16_from_float(row[i]);
 	} else {
 		for (int i = 0; i < n; i++)
 			((uint8_t *)cache.data)[at + (size_t)i] = e4m3_encode(row[i] / scale);

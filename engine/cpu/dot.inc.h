@@ -168,6 +168,8 @@ static void DOT(gemm)(const struct product *g, int r0, int r1, int t0, int t1, v
 		float *y = g->y + (size_t)t0 * (size_t)g->ldy + r;
 
 		DOT(expand_panel)(panel, scales, g->w, r, r1);
+		if (r + 4 < r1)
+			ask_for(g->w, r + 4, min_int(4, r1 - r - 4), (size_t)g->w->in * W_BYTES / UNIT);
 		for (int t = t0; t < t1; t += TILE_TOKENS, y += TILE_TOKENS * (size_t)g->ldy) {
 			int n = min_int(TILE_TOKENS, t1 - t);
 			const OPERAND *x[TILE_TOKENS];

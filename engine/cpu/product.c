@@ -93,6 +93,15 @@ ALWAYS void finish_tile(const struct tile_end *e, float *y, size_t ldy, int toke
 	}
 }
 
+/* The weight rows of the next panel, into L2 while this one is worked on. */
+ALWAYS void ask_for(const struct linear *w, int r, int rows, size_t ldw)
+{
+	const char *from = (const char *)w->weight + (size_t)r * ldw;
+
+	for (size_t i = 0; i < (size_t)rows * ldw; i += 64)
+		__builtin_prefetch(from + i, 0, 2);
+}
+
 /* ---- expansion to floats ---- */
 
 ALWAYS void expand_f32(vf *w, const uint8_t *p)
