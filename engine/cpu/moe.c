@@ -180,11 +180,10 @@ static bool can_gather(const struct expert_job *j, int active)
 {
 	struct product first, p;
 
+	pick_up(j, &first, j->dev->active[0]);
 	for (int a = 0; a < active; a++) {
 		enum numerics n = pick_up(j, &p, j->dev->active[a]);
 
-		if (a == 0)
-			first = p;
 		if (n == NUMERICS_W8A8 || n == NUMERICS_W4A4 || p.kernel != first.kernel)
 			return false;
 	}

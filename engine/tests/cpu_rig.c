@@ -92,7 +92,7 @@ struct linear cpu_rig_linear(int out, int in, enum weight_format format, bool bi
 	static const int bits[N_WEIGHT_FORMATS] = { 16, 16, 32, 8, 4 };
 	size_t bytes = (size_t)out * (size_t)in * (size_t)bits[format] / 8;
 	uint8_t *w = (uint8_t *)xmalloc(bytes + 1) + 1, *s = xmalloc((size_t)out * (size_t)in / 16 + 1);
-	float *b = xcalloc((size_t)out, sizeof(*b));
+	float *b = bias ? xcalloc((size_t)out, sizeof(*b)) : NULL;
 
 	for (size_t i = 0; i < (size_t)out * (size_t)in; i++) {
 		float f = cpu_rig_bf16();
@@ -112,7 +112,7 @@ struct linear cpu_rig_linear(int out, int in, enum weight_format format, bool bi
 	}
 	for (size_t i = 0; i < (size_t)out * (size_t)in / 16; i++)
 		s[i] = (uint8_t)(cpu_rig_random() % 0x7f);                         /* never negative; subnormals occur */
-	for (int i = 0; i < out; i++)
+	for (int i = 0; bias && i < out; i++)
 		b[i] = cpu_rig_bf16();
 	if (!bias) {
 		free(b);
