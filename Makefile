@@ -150,6 +150,11 @@ $(BUILD)/gates/tests/check_page: gates/tests/check_page.py
 # The runner is tested as a program, with an engine that misbehaves on request.
 $(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
+# A library with NVML's names, which check_nvml opens by its path.
+$(BUILD)/engine/tests/fake_nvml.so: engine/tests/nvml/fake_nvml.c engine/tests/nvml/fake_nvml.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
+$(BUILD)/engine/tests/check_nvml: | $(BUILD)/engine/tests/fake_nvml.so
 $(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_selftest: | $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_openai $(BUILD)/gates/tests/check_capture: | $(BUILD)/gates/tests/replay_server $(BUILD)/assay

@@ -163,8 +163,10 @@ struct backend {
 	void (*graph_end)(struct device *dev, int rows);
 
 	/* ---- optional: what a report says about the device ---- */
-	/* The decode window for report.busy: on at its start, off at its end. */
+	/* Around all prompts of a leg: what is said of it below begins anew. */
 	void (*watch)(struct device *dev, bool on);
+	/* A window of decode steps opens or closes; report.busy is of these alone. */
+	void (*window)(struct device *dev, bool open);
 	/* Fills host.gpu, arch, driver, cuda, busy and peak_device_bytes. */
 	void (*describe)(struct device *dev, struct report *r);
 	/* --audit: traces kernel launches from audit_begin (before open) on; audit_end compares them with the counters

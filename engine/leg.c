@@ -160,6 +160,14 @@ static void prefill(struct leg *leg, struct report_mode *m, enum mode mode, int 
 		record(&m->rows[prompt], 0, &row, given_at(leg, mode, prompt, 0));
 }
 
+static void window(const struct leg *leg, bool open)
+{
+	const struct lane *main = &leg->session->forward.main;
+
+	if (main->b->window)
+		main->b->window(main->dev, open);
+}
+
 static void decode(struct leg *leg, struct report_mode *m, enum mode mode, struct leg_batch *b)
 {
 	for (int step = 1;; step++) {
@@ -209,7 +217,9 @@ void leg_run(struct leg *leg, struct report *r, enum mode mode)
 			prefill(leg, m, mode, first + i, i);
 			m->rows[first + i].wall_s = host_seconds() - b.started[i];
 		}
+		window(leg, true);
 		decode(leg, m, mode, &b);
+		window(leg, false);
 	}
 }
 

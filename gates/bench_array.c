@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract/busy.h"
 #include "contract/json.h"
 #include "gates/show.h"
 
-#define SAMPLES_LEAST 30
-#define CLOCK_SPREAD_MOST 0.05
 #define TOKENS_LEAST 5
 
 /* VOID and ERROR: what it ran, and so what was timed, is not known. */
@@ -35,28 +34,16 @@ static bool same(const char *a, const char *b)
 /* What is wrong with the window in which a leg was timed; NULL: nothing.  The caller frees. */
 static char *refuse_window(const struct leg *l)
 {
-	const json_t *busy = l->report.busy, *clock = show_get(busy, "sm_clock"), *others = show_get(busy, "other_processes");
 	const char *name = l->want->name;
-	double low = json_number_value(json_object_get(clock, "min")), high = json_number_value(json_object_get(clock, "max"));
-	double middle = json_number_value(json_object_get(clock, "p50"));
 
 	if (l->report.timing.n < TOKENS_LEAST)
 		return xasprintf("%s: %lld tokens were timed, fewer than %d", name, (long long)l->report.timing.n, TOKENS_LEAST);
 	if (!l->report.host.gpu || l->report.effective.value[FACTOR_BACKEND] == BACKEND_CPU || l->report.effective.value[FACTOR_BACKEND] == BACKEND_REF)
 		return NULL;
-	if (!busy || json_is_null(busy))
-		return xasprintf("%s: how busy the device was is not known", name);
-	if (json_integer_value(json_object_get(busy, "samples")) < SAMPLES_LEAST)
-		return xasprintf("%s: %lld busy samples, fewer than %d", name, (long long)json_integer_value(json_object_get(busy, "samples")),
-				 SAMPLES_LEAST);
-	if (json_integer_value(others) > 0)
-		return xasprintf("%s: %lld other compute processes on the device", name, (long long)json_integer_value(others));
-	if (!clock)
-		return xasprintf("%s: the clocks of the device are not known", name);
-	if (high - low > CLOCK_SPREAD_MOST * middle)
-		return xasprintf("%s: SM clock from %.0f to %.0f MHz, a spread of %.1f %%, over %.0f %%", name, low, high,
-				 100 * (high - low) / middle, 100 * CLOCK_SPREAD_MOST);
-	return NULL;
+	char *why = busy_refuse(l->report.busy), *named = why ? xasprintf("%s: %s", name, why) : NULL;
+
+	free(why);
+	return named;
 }
 
 char *bench_refuse(const struct findings *f, int leg, int peer)

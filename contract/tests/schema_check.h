@@ -209,7 +209,7 @@ static bool schema_valid(const json_t *root, const json_t *schema, const json_t 
 }
 
 /* Is the document valid under the schema NAME, or under NAME's $defs/DEF?  err says where not. */
-static bool schema_check(const char *name, const char *def, const json_t *document, struct err *err)
+static inline bool schema_check(const char *name, const char *def, const json_t *document, struct err *err)
 {
 	const char *text = schema_text(name);
 	json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;

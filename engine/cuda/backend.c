@@ -281,6 +281,7 @@ const struct backend cuda_backend = {
 	.graph_begin = cuda_graph_begin,
 	.graph_end = cuda_graph_end,
 	.watch = cuda_watch,
+	.window = cuda_window,
 	.describe = cuda_describe,
 	.audit_begin = cuda_audit_begin,
 	.audit_end = cuda_audit_end,

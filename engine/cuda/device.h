@@ -10,7 +10,7 @@
 #include "launch.h"
 
 struct blas;                          /* blas.c */
-struct watch;                         /* watch.c */
+struct nvml;                          /* engine/nvml.h */
 
 /* Host vector of the model -> its copy on the device. */
 struct vector { const void *host; float *dev; };
@@ -78,7 +78,7 @@ struct device {
 	char *ring;                       /* pinned host: small uploads on their way */
 	size_t ring_at;
 	cudaGraphExec_t *graph;           /* owned [slots + 1]: the decode step of each batch size */
-	struct watch *watch;              /* owned; NULL where NVML is missing */
+	struct nvml *nvml;                /* owned; NULL where NVML is missing */
 	/* Fused decode (fused.c): scratch for STREAM_ROWS rows, and what waits to be done with the next kernel. */
 	bool fused;                       /* sm_90 and compute: bf16 */
 	int capability;                   /* 90 for sm_90 */
@@ -178,6 +178,7 @@ void cuda_graph_end(struct device *dev, int rows);
 void watch_open(struct device *dev);
 void watch_close(struct device *dev);
 void cuda_watch(struct device *dev, bool on);
+void cuda_window(struct device *dev, bool open);
 void cuda_describe(struct device *dev, struct report *r);
 /* The window in which launches count, when an audit is on. */
 void audit_mark(struct device *dev, bool start);
