@@ -23,8 +23,8 @@ from pathlib import Path
 DECODE_STEPS = 64
 # case -> (prompt, decode steps, metric of `assay-engine bench`)
 CASES = {
-    "decode after 13": (13, DECODE_STEPS, "decode step"),
-    "decode after 200": (200, DECODE_STEPS, "decode step"),
+    "decode after 13": (13, DECODE_STEPS, "decode"),
+    "decode after 200": (200, DECODE_STEPS, "decode"),
     "prefill 512": (512, 0, "prefill"),
 }
 LLAMA_LINE = re.compile(r"(decode after \d+|prefill 512)\s+(\d+) threads?\s+([\d.]+) (ms/token|tokens/s)")
@@ -58,8 +58,7 @@ def measure_engine(engine, model, threads):
                 "--no-bandwidth", "--arm", f"backend=cpu,threads={threads}", "--json", out.name)
             with open(out.name, encoding="utf-8") as lines:
                 records = [json.loads(line) for line in lines]
-        value = next(r["metric"]["value"] for r in records if r["metric"]["name"] == metric)
-        found[case] = value if metric == "prefill" else 1e3 / value
+        found[case] = next(r["metric"]["value"] for r in records if r["metric"]["name"] == metric)
     return found
 
 
@@ -79,7 +78,7 @@ def record(model, case, threads, ours, theirs, version, git):
         "recipe": None, "leg": f"backend=cpu,threads={threads}", "verdict": None, "model": model,
         "shape": {"prompt": prompt, "decode": decode, "batch": 1},
         "box": {"gpu": None, "arch": None, "driver": None, "cpu": cpu_name()}, "git": git,
-        "metric": {"name": "decode" if decode else metric, "unit": "tokens/s", "value": value, "p50": value,
+        "metric": {"name": metric, "unit": "tokens/s", "value": value, "p50": value,
                    "p90": ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], "n": len(ours), "better": "larger"},
         "busy": None, "clocks": None,
         "against": {"peer": "llama.cpp", "version": version, "same_box": True, "value": peer, "ratio": value / peer},

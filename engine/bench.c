@@ -56,16 +56,17 @@ struct bench {
 	struct logits_row *rows;         /* owned [batch] */
 	double weight_bytes, state_bytes;/* that a decode step of batch 1 reads; reads and writes */
 	double born;                     /* host_seconds when the process began */
+	struct report about;             /* build, box, and what was seen of the device */
 };
 
 static const struct series names[N_METRICS] = {
 	[PREFILL] = { .name = "prefill", .unit = "tokens/s", .larger_is_better = true },
-	[DECODE] = { .name = "decode step", .unit = "ms" },
-	[TOKENS] = { .name = "decode", .unit = "tokens/s", .larger_is_better = true },
-	[WEIGHT_RATE] = { .name = "weights read", .unit = "GB/s", .larger_is_better = true },
-	[TRAFFIC_RATE] = { .name = "weights and state", .unit = "GB/s", .larger_is_better = true },
+	[DECODE] = { .name = "decode step", .unit = "ms", .of_steps = true, .of_window = true },
+	[TOKENS] = { .name = "decode", .unit = "tokens/s", .larger_is_better = true, .of_window = true },
+	[WEIGHT_RATE] = { .name = "weights read", .unit = "GB/s", .larger_is_better = true, .of_window = true },
+	[TRAFFIC_RATE] = { .name = "weights and state", .unit = "GB/s", .larger_is_better = true, .of_window = true },
 	[READ_RATE] = { .name = "read bandwidth", .unit = "GB/s", .larger_is_better = true },
-	[SHARE] = { .name = "share of it", .unit = "ratio", .larger_is_better = true },
+	[SHARE] = { .name = "share of it", .unit = "ratio", .larger_is_better = true, .of_window = true },
 	[FIRST_TOKEN] = { .name = "first token", .unit = "ms" },
 	[PEAK_RSS] = { .name = "peak memory", .unit = "MB" },
 };
@@ -228,7 +229,12 @@ static double prefill(struct bench *b)
 /* Seconds of all steps; each also goes to `step` unless that is NULL. */
 static double decode(struct bench *b, struct series *step)
 {
-	double start = host_seconds(), before = start;
+	const struct lane *main = &b->session.forward.main;
+	double start, before;
+
+	if (main->b->window)
+		main->b->window(main->dev, true);
+	start = before = host_seconds();
 
 	for (int i = 0; i < b->o->size.decode; i++) {
 		session_step(&b->session, b->rows, b->slots, b->ids, b->o->size.batch, NULL);
@@ -237,9 +243,11 @@ static double decode(struct bench *b, struct series *step)
 		double now = host_seconds();
 
 		if (step)
-			series_add_step(step, 1e3 * (now - before));
+			series_add(step, 1e3 * (now - before));
 		before = now;
 	}
+	if (main->b->window)
+		main->b->window(main->dev, false);
 	return before - start;
 }
 
@@ -268,16 +276,15 @@ static int run_once(struct bench *b, bool counted, struct err *err)
 	struct series *s = b->series;
 	double rate = prefill(b), step;
 
-	if (!s[FIRST_TOKEN].n_run)
+	if (!s[FIRST_TOKEN].n)
 		series_add(&s[FIRST_TOKEN], 1e3 * (host_seconds() - b->born));
 	step = decode(b, counted && size->decode ? &s[DECODE] : NULL) / (size->decode ? size->decode : 1);
-	if (!s[PEAK_RSS].n_run)
+	if (!s[PEAK_RSS].n)
 		series_add(&s[PEAK_RSS], (double)host_peak_rss() / 1e6);
 	if (!counted)
 		return 0;
 	series_add(&s[PREFILL], rate);
 	if (size->decode) {
-		series_add(&s[DECODE], 1e3 * step);
 		series_add(&s[TOKENS], size->batch / step);
 		if (size->batch == 1) {
 			series_add(&s[WEIGHT_RATE], b->weight_bytes / step / 1e9);
@@ -327,6 +334,25 @@ static char *leg_text(const struct bench *b)
 	return xasprintf("backend=%s,threads=%s,compute=%s", backend, threads, compute);
 }
 
+/* The runs that are counted; the device is watched from the first of them on. */
+static int run_all(struct bench *b, struct err *err)
+{
+	const struct lane *main = &b->session.forward.main;
+
+	if (run_once(b, false, err))
+		return -1;
+	if (main->b->watch)
+		main->b->watch(main->dev, true);
+	for (int i = 0; i < b->o->runs; i++)
+		if (run_once(b, true, err))
+			return -1;
+	if (main->b->watch)
+		main->b->watch(main->dev, false);
+	if (main->b->describe)
+		main->b->describe(main->dev, &b->about);
+	return host_describe(&b->about, err);
+}
+
 static int bench(struct bench *b, struct err *err)
 {
 	const struct options *o = b->o;
@@ -337,19 +363,16 @@ static int bench(struct bench *b, struct err *err)
 		return -1;
 	if (o->profile && b->session.arm.value[FACTOR_BACKEND] != BACKEND_CPU)
 		return err_set(err, ERR_CANNOT_RUN, "--profile is built for backend cpu alone");
-	if (run_once(b, false, err))
+	if (run_all(b, err))
 		return -1;
-	for (int i = 0; i < o->runs; i++)
-		if (run_once(b, true, err))
-			return -1;
 	leg = leg_text(b);
 	printf("%s  %s  level=%s  prompt=%d decode=%d batch=%d\n", b->model.name, leg, level_current()->name, o->size.prompt,
 	       o->size.decode, o->size.batch);
 	printf("per token: %.1f MB of weights, %.1f MB of state\n", b->weight_bytes / 1e6, b->state_bytes / 1e6);
-	bench_print(b->series, N_METRICS);
+	bench_print(b->series, N_METRICS, &b->about);
 	if (o->profile)
 		run_profile(b);
-	status = o->json ? bench_write(o->json, b->series, N_METRICS, b->model.name, leg, &o->size, err) : 0;
+	status = o->json ? bench_write(o->json, b->series, N_METRICS, b->model.name, leg, &o->size, &b->about, err) : 0;
 	free(leg);
 	return status;
 }
@@ -357,6 +380,7 @@ static int bench(struct bench *b, struct err *err)
 static void release(struct bench *b)
 {
 	bandwidth_release(b->bandwidth);
+	report_release(&b->about);
 	session_release(&b->session);
 	model_release(&b->model);
 	for (int i = 0; i < N_METRICS; i++)

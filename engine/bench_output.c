@@ -1,33 +1,26 @@
 #include "bench_output.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "contract/busy.h"
 #include "contract/file.h"
-#include "contract/report.h"
 #include "contract/version.h"
-#include "host.h"
 
 void series_add(struct series *s, double value)
 {
-	s->run = xrealloc(s->run, (size_t)s->n_run + 1, sizeof(*s->run));
-	s->run[s->n_run++] = value;
-}
-
-void series_add_step(struct series *s, double value)
-{
-	s->step = xrealloc(s->step, (size_t)s->n_step + 1, sizeof(*s->step));
-	s->step[s->n_step++] = value;
+	s->value = xrealloc(s->value, (size_t)s->n + 1, sizeof(*s->value));
+	s->value[s->n++] = value;
 }
 
 void series_release(struct series *s)
 {
-	free(s->run);
-	free(s->step);
-	s->run = s->step = NULL;
-	s->n_run = s->n_step = 0;
+	free(s->value);
+	s->value = NULL;
+	s->n = 0;
 }
 
 static int by_value(const void *a, const void *b)
@@ -37,85 +30,81 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-double percentile(double *v, int n, double q)
-{
-	int at;
-
-	qsort(v, (size_t)n, sizeof(*v), by_value);
-	at = (int)(q * n);
-	if (at < q * n)
-		at++;
-	return v[at > 0 ? at - 1 : 0];
-}
-
 /* Of a copy: the order of the runs is kept. */
-static double share_of(const double *v, int n, double q)
+double series_share(const struct series *s, double q)
 {
-	double *copy = xcalloc((size_t)n, sizeof(*copy)), p;
+	double *sorted = xcalloc((size_t)s->n, sizeof(*sorted)), v;
+	int at = (int)ceil(q * s->n);
 
-	memcpy(copy, v, (size_t)n * sizeof(*copy));
-	p = percentile(copy, n, q);
-	free(copy);
-	return p;
+	memcpy(sorted, s->value, (size_t)s->n * sizeof(*sorted));
+	qsort(sorted, (size_t)s->n, sizeof(*sorted), by_value);
+	v = sorted[at > 0 ? at - 1 : 0];
+	free(sorted);
+	return v;
 }
 
-static double spread(const struct series *s, double q)
+static void print_device(const json_t *busy)
 {
-	return s->step ? share_of(s->step, s->n_step, q) : share_of(s->run, s->n_run, q);
+	const json_t *clock = json_object_get(busy, "sm_clock");
+	char *why = busy_refuse(busy);
+
+	printf("device: busy %.0f %% of the decode window, SM clock %.0f [%.0f, %.0f] MHz, %lld samples\n",
+	       100 * json_number_value(json_object_get(busy, "busy_share")), json_number_value(json_object_get(clock, "p50")),
+	       json_number_value(json_object_get(clock, "min")), json_number_value(json_object_get(clock, "max")),
+	       (long long)json_integer_value(json_object_get(busy, "samples")));
+	if (why)
+		printf("these times are not to be held against another engine's: %s\n", why);
+	free(why);
 }
 
-double series_median(const struct series *s)
+void bench_print(const struct series *s, int n, const struct report *about)
 {
-	return share_of(s->run, s->n_run, 0.5);
-}
-
-void bench_print(const struct series *s, int n)
-{
-	printf("%-28s %12s %12s %12s %12s %12s  %s\n", "", "median", "p50", "p90", "least", "most", "n");
+	printf("%-28s %12s %12s %12s %12s  %s\n", "", "median", "least", "p90", "most", "of");
 	for (int i = 0; i < n; i++) {
-		if (!s[i].n_run)
+		if (!s[i].n)
 			continue;
-		printf("%-18s %-9s %12.4g %12.4g %12.4g %12.4g %12.4g  %d\n", s[i].name, s[i].unit, series_median(&s[i]),
-		       spread(&s[i], 0.5), spread(&s[i], 0.9), share_of(s[i].run, s[i].n_run, 0),
-		       share_of(s[i].run, s[i].n_run, 1), s[i].step ? s[i].n_step : s[i].n_run);
+		printf("%-18s %-9s %12.4g %12.4g %12.4g %12.4g  %d %s%s\n", s[i].name, s[i].unit, series_share(&s[i], 0.5),
+		       series_share(&s[i], 0), series_share(&s[i], 0.9), series_share(&s[i], 1), s[i].n,
+		       s[i].of_steps ? "step" : "run", s[i].n > 1 ? "s" : "");
 	}
+	if (about->busy)
+		print_device(about->busy);
 }
 
 static json_t *metric(const struct series *s)
 {
-	return json_pack("{ss ss sf sf sf si ss}", "name", s->name, "unit", s->unit, "value", series_median(s),
-			 "p50", spread(s, 0.5), "p90", spread(s, 0.9), "n", s->step ? s->n_step : s->n_run,
-			 "better", s->larger_is_better ? "larger" : "smaller");
+	double median = series_share(s, 0.5);
+
+	return json_pack("{ss ss sf sf sf si ss}", "name", s->name, "unit", s->unit, "value", median, "p50", median,
+			 "p90", series_share(s, 0.9), "n", s->n, "better", s->larger_is_better ? "larger" : "smaller");
 }
 
-static json_t *record(const struct series *s, const char *when, const char *model, const char *leg, const char *cpu,
+static json_t *record(const struct series *s, const char *when, const char *model, const char *leg, const struct report *r,
 		      const struct bench_shape *shape)
 {
-	return json_pack("{ss ss sn ss sn ss s{si si si} s{sn sn sn ss} ss so sn sn}", "schema", "assay/bench/1",
+	const json_t *busy = s->of_window ? r->busy : NULL, *clock = json_object_get(busy, "sm_clock");
+
+	return json_pack("{ss ss sn ss sn ss s{si si si} s{ss? ss? ss? ss} ss so sO? sO?}", "schema", "assay/bench/1",
 			 "when", when, "recipe", "leg", leg, "verdict", "model", model, "shape",
 			 "prompt", shape->prompt, "decode", shape->decode, "batch", shape->batch,
-			 "box", "gpu", "arch", "driver", "cpu", cpu, "git", assay_git, "metric", metric(s),
-			 "busy", "clocks");
+			 "box", "gpu", r->host.gpu, "arch", r->host.arch, "driver", r->host.driver, "cpu",
+			 r->host.cpu ? r->host.cpu : "unknown", "git", assay_git, "metric", metric(s),
+			 "busy", json_object_get(busy, "busy_share"), "clocks", clock);
 }
 
 int bench_write(const char *path, const struct series *s, int n, const char *model, const char *leg,
-		const struct bench_shape *shape, struct err *err)
+		const struct bench_shape *shape, const struct report *about, struct err *err)
 {
-	struct report r = {0};
 	char when[32], *all = xstrdup("");
 	time_t now = time(NULL);
 	struct tm utc;
 	int status;
 
-	if (host_describe(&r, err)) {
-		free(all);
-		return -1;
-	}
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	for (int i = 0; i < n; i++) {
-		if (!s[i].n_run)
+		if (!s[i].n)
 			continue;
-		json_t *json = record(&s[i], when, model, leg, r.host.cpu ? r.host.cpu : "unknown", shape);
+		json_t *json = record(&s[i], when, model, leg, about, shape);
 		char *line = json_dumps(json, JSON_COMPACT), *more;
 
 		BUG_ON(!json || !line);
@@ -127,6 +116,5 @@ int bench_write(const char *path, const struct series *s, int n, const char *mod
 	}
 	status = file_write(path, all, strlen(all), err);
 	free(all);
-	report_release(&r);
 	return status;
 }

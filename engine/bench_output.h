@@ -3,29 +3,30 @@
 #define ASSAY_ENGINE_BENCH_OUTPUT_H
 
 #include "contract/err.h"
+#include "contract/report.h"
 
-/* One quantity: a value per run, and where it is a time of many steps, those of all steps. */
+/* One quantity, and every value of it that was measured: of all decode steps of all runs, or one of each run. */
 struct series {
 	const char *name, *unit;
 	bool larger_is_better;
-	double *run;                 /* owned [n_run] */
-	double *step;                /* owned [n_step]; NULL: p50 and p90 are those of the runs */
-	int n_run, n_step;
+	bool of_steps;               /* else of runs */
+	bool of_window;              /* timed while the device was watched: busy share and clocks are said of it */
+	double *value;               /* owned [n] */
+	int n;
 };
 
 struct bench_shape { int prompt, decode, batch; };
 
-void series_add(struct series *s, double value);          /* a run */
-void series_add_step(struct series *s, double value);
+void series_add(struct series *s, double value);
 void series_release(struct series *s);
-double series_median(const struct series *s);             /* over runs; the lower middle one */
-/* The smallest value that a share q of n values do not exceed; sorts v. */
-double percentile(double *v, int n, double q);
+/* The smallest value that a share q of all do not exceed; 0: the least, 1: the most. */
+double series_share(const struct series *s, double q);
 
-/* A line each: median, p50, p90, least and most. */
-void bench_print(const struct series *s, int n);
+/* A line each: median, least, p90, most, and of how many steps or runs; then what was seen of the device.  `about`: what
+ * host_describe and backend.describe say. */
+void bench_print(const struct series *s, int n, const struct report *about);
 /* One record per series, a line each; `leg` says which arm. */
 int bench_write(const char *path, const struct series *s, int n, const char *model, const char *leg,
-		const struct bench_shape *shape, struct err *err);
+		const struct bench_shape *shape, const struct report *about, struct err *err);
 
 #endif

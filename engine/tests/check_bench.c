@@ -89,6 +89,9 @@ START_TEST(test_records)
 		ck_assert_int_eq(json_integer_value(json_object_get(shape, "decode")), 3);
 		ck_assert_int_eq(json_integer_value(json_object_get(shape, "batch")), 2);
 		ck_assert(json_number_value(json_object_get(metric, "value")) > 0);
+		/* one population a record: steps where the name says so, else runs */
+		ck_assert(json_equal(json_object_get(metric, "value"), json_object_get(metric, "p50")));
+		ck_assert(json_number_value(json_object_get(metric, "p90")) >= json_number_value(json_object_get(metric, "p50")));
 		if (!strcmp(json_string_value(json_object_get(metric, "name")), "decode step"))
 			ck_assert_int_eq(json_integer_value(json_object_get(metric, "n")), 2 * 3);
 		n++;
@@ -125,18 +128,57 @@ START_TEST(test_save)
 END_TEST
 
 /* The smallest value that a share of all do not exceed. */
-START_TEST(test_percentile)
+START_TEST(test_shares)
 {
-	double v[] = { 5, 1, 4, 2, 3 };
+	static const double v[] = { 5, 1, 4, 2, 3 };
 	struct series s = { .name = "x", .unit = "ms" };
 
-	ck_assert(percentile(v, 5, 0.5) == 3 && percentile(v, 5, 0.9) == 5 && percentile(v, 5, 0.8) == 4);
-	ck_assert(percentile(v, 5, 0) == 1 && percentile(v, 5, 1) == 5 && percentile(v, 1, 0.5) == 1);
-	for (int i = 0; i < 4; i++)
-		series_add(&s, 4 - i);
-	ck_assert(series_median(&s) == 2);
-	ck_assert(s.run[0] == 4);
+	series_add(&s, 5);
+	ck_assert(series_share(&s, 0.5) == 5);
+	for (int i = 1; i < 5; i++)
+		series_add(&s, v[i]);
+	ck_assert(series_share(&s, 0.5) == 3 && series_share(&s, 0.9) == 5 && series_share(&s, 0.8) == 4);
+	ck_assert(series_share(&s, 0) == 1 && series_share(&s, 1) == 5);
+	/* the order of the runs is kept */
+	ck_assert(s.value[0] == 5 && s.value[4] == 3);
 	series_release(&s);
+}
+END_TEST
+
+/* What was seen of the device is said of what was timed while it was watched, and of nothing else. */
+START_TEST(test_device)
+{
+	struct series s[2] = { { .name = "prefill", .unit = "tokens/s" }, { .name = "decode step", .unit = "ms", .of_window = true } };
+	struct report about = { .host = { .gpu = (char *)"NVIDIA H200", .arch = (char *)"sm_90", .driver = (char *)"13.0" } };
+	struct bench_shape shape = { 1, 2, 3 };
+	char *path = xasprintf("%s/device.jsonl", temp), text[4096];
+	struct err err = {0};
+
+	about.busy = json_pack("{s:i, s:i, s:f, s:{s:i, s:i, s:i}, s:s}", "hz", 10, "samples", 30, "busy_share", 0.75, "sm_clock", "min",
+			       1900, "p50", 1980, "max", 1980, "window", "decode");
+	series_add(&s[0], 7);
+	series_add(&s[1], 9);
+	ck_assert_int_eq(bench_write(path, s, 2, "m", "l", &shape, &about, &err), 0);
+	FILE *f = fopen(path, "r");
+
+	for (int i = 0; i < 2; i++) {
+		ck_assert_ptr_nonnull(fgets(text, sizeof(text), f));
+		json_t *r = json_loads(text, 0, NULL);
+
+		ck_assert_msg(schema_check("bench", NULL, r, &err), "%s", err.text);
+		ck_assert_str_eq(json_string_value(json_object_get(json_object_get(r, "box"), "gpu")), "NVIDIA H200");
+		ck_assert_int_eq(json_is_null(json_object_get(r, "busy")), i == 0);
+		if (i == 1) {
+			ck_assert(json_real_value(json_object_get(r, "busy")) == 0.75);
+			ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(r, "clocks"), "min")), 1900);
+		}
+		json_decref(r);
+	}
+	fclose(f);
+	json_decref(about.busy);
+	series_release(&s[0]);
+	series_release(&s[1]);
+	free(path);
 }
 END_TEST
 
@@ -155,7 +197,8 @@ int main(void)
 	tcase_add_loop_test(c, test_exit_codes, 0, 15);
 	tcase_add_test(c, test_records);
 	tcase_add_test(c, test_save);
-	tcase_add_test(c, test_percentile);
+	tcase_add_test(c, test_shares);
+	tcase_add_test(c, test_device);
 	suite_add_tcase(s, c);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
