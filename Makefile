@@ -205,13 +205,22 @@ check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=
 BENCH_MODEL ?= oracle-goldens/models/book52-nvfp4
 BENCH_PEERS ?= $(BUILD)/book52-wide
 LLAMACPP    ?= $(BUILD)/llamacpp
-.PHONY: bench bench-peers
+.PHONY: bench bench-blas bench-formats bench-peers
 bench: all ## time the bundled checkpoint and a billion random weights in three formats
 	$(Q)for t in 1 $$(nproc); do \
 		$(BUILD)/assay-engine bench --model $(BENCH_MODEL) --prompt 512 --decode 64 --arm threads=$$t && \
 		for f in bench/shapes/*.json; do \
 			$(BUILD)/assay-engine bench --shape $$f --prompt 13 --decode 32 --arm threads=$$t || exit 1; done || exit 1; \
 	done
+
+bench-formats: $(BUILD)/assay-engine ## weight formats and dispatch levels, turn by turn; write docs/host-speed.md
+	$(Q)python3 bench/formats.py --engine $(BUILD)/assay-engine --threads 1,$$(nproc) --table docs/host-speed.md
+
+bench-blas: $(BUILD)/bench/blas ## the product of prefill against OpenBLAS (Debian: libopenblas-pthread-dev)
+	$(Q)for t in 1 $$(nproc); do $(BUILD)/bench/blas $$t || exit 1; done
+$(BUILD)/bench/blas: $(BUILD)/bench/blas.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) $$(pkg-config --libs openblas) -lm
+$(BUILD)/bench/blas.o: private CFLAGS += $(shell pkg-config --cflags openblas 2>/dev/null)
 
 # BENCH_PEERS: checkpoints, here one of random weights; a trained one may stand beside it.
 bench-peers: all $(BENCH_PEERS) ## build llama.cpp, measure both engines turn by turn, write docs/peers.md

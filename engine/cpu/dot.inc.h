@@ -5,6 +5,7 @@
  *   UNIT           columns of a step;  W_BYTES, S_BYTES: what they take in memory
  *   EXPAND(w, s, weights, scales)   memory -> OPERAND w[P], vf s[S]
  *   EXPAND_TAIL(w, s, weights, scales, columns)   optional: the same for the last columns of a row
+ *   SUM_SCALE      optional: what a sum of these operands and scales is to be multiplied by, a power of two
  *   GEMV_ROWS      rows that a GEMV holds at once: enough independent sums to hide their latency
  *   GEMV_AHEAD     bytes, at least, from the rows that it holds to those that it asks for, or 0: one row after the
  *                  other is a stream that the hardware finds by itself, several side by side are not
@@ -190,7 +191,10 @@ static void DOT(gemm)(const struct product *g, int r0, int r1, int t0, int t1, v
 	}
 }
 
-static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND) * P, DOT(gemv), DOT(gemm)};
+#ifndef SUM_SCALE
+#define SUM_SCALE 1
+#endif
+static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND) * P, SUM_SCALE, DOT(gemv), DOT(gemm)};
 
 #undef DOT
 #undef OPERAND
@@ -200,6 +204,7 @@ static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND)
 #undef UNIT
 #undef W_BYTES
 #undef S_BYTES
+#undef SUM_SCALE
 #undef EXPAND
 #undef EXPAND_TAIL
 #undef PACKING

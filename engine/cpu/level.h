@@ -1,7 +1,7 @@
 /* Dispatch levels: the same kernels compiled for several sets of CPU features.
  *
  * A level fixes every rounding: results are the same bits for any number of threads, any batch and any
- * run, but differ between levels in the last digits.  docs/BENCHMARKS.md has a table of both.
+ * run, but differ between levels in the last digits.  docs/host-speed.md has their speeds.
  */
 #ifndef ASSAY_ENGINE_CPU_LEVEL_H
 #define ASSAY_ENGINE_CPU_LEVEL_H
@@ -24,7 +24,7 @@ const struct level *level_current(void);
 /* For tests and `bench`: opens from now on use this level; NULL ends it.  The machine must support it. */
 void level_force(const struct level *l);
 const struct level *level_find(const char *name);     /* NULL if this build has none of that name */
-/* Value of the feature cell `cpu_<name>` of report.engine.features: "enabled", or why not. */
+/* "enabled", or why this machine cannot run it. */
 const char *level_feature(const struct level *l);
 
 #endif

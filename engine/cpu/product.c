@@ -22,13 +22,25 @@ static _Alignas(64) const uint8_t fp8_low[128] = {
 	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
 	0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xc0,
 };
-/* bf16 value of each e2m1 code, twice. */
+/* 2^56 times the value of each e2m1 code in bf16, twice.  The scales of blocks come out at 2^-120 (expand_half_nvfp4), and
+ * so a sum at 2^-64: far from both ends of fp32's range, and the two powers are taken out once a row. */
+#define NVFP4_SUM_SCALE 0x1p64f
 static _Alignas(64) const uint16_t e2m1_words[32] = {
-	0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
-	0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
-	0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
-	0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
+	0, 0x5b00, 0x5b80, 0x5bc0, 0x5c00, 0x5c40, 0x5c80, 0x5cc0,
+	0x8000, 0xdb00, 0xdb80, 0xdbc0, 0xdc00, 0xdc40, 0xdc80, 0xdcc0,
+	0, 0x5b00, 0x5b80, 0x5bc0, 0x5c00, 0x5c40, 0x5c80, 0x5cc0,
+	0x8000, 0xdb00, 0xdb80, 0xdbc0, 0xdc00, 0xdc40, 0xdc80, 0xdcc0,
 };
+#endif
+
+#if HAVE_BF16_DOT
+/* For byte b of each quadword the bit of the eight scales from which it takes 8: code i of quadword i starts at bit 8 i and
+ * goes to bit 20 of both lanes. */
+#define PLACE(i) 0, 0, (8 * (i) + 60) % 64, 8 * (i) + 4, 0, 0, (8 * (i) + 60) % 64, 8 * (i) + 4
+static _Alignas(64) const uint8_t scale_place[64] = {
+	PLACE(0), PLACE(1), PLACE(2), PLACE(3), PLACE(4), PLACE(5), PLACE(6), PLACE(7),
+};
+#undef PLACE
 #endif
 
 /* Formats without block scales. */
@@ -268,20 +280,26 @@ ALWAYS void expand_half_fp8(vh *w, const uint8_t *p, int columns)
 }
 
 /* 64 bytes, 8 blocks of a quadword.  The table repeats after 16 codes and so looks at the lowest nibble of a word:
- * w[m] has columns m, m + 4, m + 8, ...  The scale's bits are put at a float's place in both lanes of its block, as in
- * e4m3_value. */
+ * w[m] has columns m, m + 4, m + 8, ...  Every quadword gets all 8 scales and takes the bits of its own to a float's place
+ * in both lanes, where they are the value times 2^-120, as in e4m3_value. */
 ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *scales, int columns)
 {
-	const __m512i table = _mm512_load_si512(e2m1_words), place = _mm512_set1_epi64(0x043c1010043c1010);
-	__m512i codes = load_bytes(p, columns / 2);
-	__m128i eight = columns == 128 ? _mm_loadl_epi64((const __m128i *)(const void *)scales) :
-		_mm_maskz_loadu_epi8((__mmask16)((1u << columns / 16) - 1), scales);
+	const __m512i table = _mm512_load_si512(e2m1_words), place = _mm512_load_si512(scale_place);
+	__m512i codes = load_bytes(p, columns / 2), eight;
 
+	if (columns == 128) {
+		int64_t bits;
+
+		memcpy(&bits, scales, sizeof(bits));
+		eight = _mm512_set1_epi64(bits);
+	} else {
+		eight = _mm512_broadcastq_epi64(_mm_maskz_loadu_epi8((__mmask16)((1u << columns / 16) - 1), scales));
+	}
 	w[0] = (vh)_mm512_permutexvar_epi16(codes, table);
 	w[1] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table);
 	w[2] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table);
 	w[3] = (vh)_mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table);
-	*s = (vf)_mm512_multishift_epi64_epi8(place, _mm512_cvtepu8_epi64(eight)) * vf_set1(0x1p120f);
+	*s = (vf)_mm512_and_si512(_mm512_multishift_epi64_epi8(place, eight), _mm512_set1_epi32(0x07f00000));
 }
 
 #define DOT(name) half_bf16_##name
@@ -324,6 +342,7 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #define UNIT 128
 #define W_BYTES 64
 #define S_BYTES 8
+#define SUM_SCALE NVFP4_SUM_SCALE
 #define EXPAND(w, s, weights, scales) expand_half_nvfp4(w, s, weights, scales, 128)
 #define EXPAND_TAIL(w, s, weights, scales, n) expand_half_nvfp4(w, s, weights, scales, n)
 #define PACKING PACKED_HALF_NVFP4
@@ -360,7 +379,7 @@ void product_pick(struct product *p, const struct device *dev, const struct line
 
 	p->w = w;
 	p->kernel = kernel_for(dev, w->format, quantised);
-	p->scale = quantised ? w->scale * w->input_scale : w->scale;
+	p->scale = (quantised ? w->scale * w->input_scale : w->scale) * p->kernel->sum_scale;
 	p->round = dev->bf16;
 	p->index = NULL;
 }

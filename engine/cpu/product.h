@@ -25,6 +25,7 @@ struct product_kernel {
 	enum packing packing;
 	int unit;                    /* columns of a step */
 	size_t unit_bytes;           /* what they take in a packed row */
+	float sum_scale;             /* of its sums; product_pick puts it into product.scale */
 	/* Rows [r0, r1) of W for one token row; for several, with a panel as scratch. */
 	void (*gemv)(const struct product *p, int r0, int r1, int t);
 	void (*gemm)(const struct product *p, int r0, int r1, int t0, int t1, void *panel);
