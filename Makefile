@@ -158,7 +158,7 @@ $(BUILD)/engine/tests/check_nvml: | $(BUILD)/engine/tests/fake_nvml.so
 $(BUILD)/engine/tests/check_engine_cli: | $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_selftest: | $(BUILD)/assay-engine-faulty
 $(BUILD)/gates/tests/check_openai $(BUILD)/gates/tests/check_capture: | $(BUILD)/gates/tests/replay_server $(BUILD)/assay
-$(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
+$(BUILD)/gates/tests/check_run $(BUILD)/gates/tests/check_cli $(BUILD)/gates/tests/check_speed: | $(BUILD)/gates/tests/fake_engine $(BUILD)/assay
 .SECONDARY:
 
 tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tests) $(cuda_tests))

@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contract/busy.h"
 #include "contract/json.h"
 #include "gates/show.h"
-
-#define TOKENS_LEAST 5
+#include "gates/speed.h"
+#include "gates/stats.h"
 
 /* VOID and ERROR: what it ran, and so what was timed, is not known. */
 static const char *unproven(const struct findings *f, int leg)
@@ -24,59 +23,51 @@ static bool timed(const struct findings *f, int leg)
 	return l->has_report && l->report.timing.present && l->report.timing.n > 0;
 }
 
-/* ---- refusals */
+/* ---- pairs that were timed in turns */
 
 static bool same(const char *a, const char *b)
 {
 	return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-/* What is wrong with the window in which a leg was timed; NULL: nothing.  The caller frees. */
-static char *refuse_window(const struct leg *l)
+/* What the verdict says of the speed of these two; NULL: the recipe does not pair them. */
+static const json_t *turns_of(const struct findings *f, int leg, int peer)
 {
-	const char *name = l->want->name;
+	const json_t *found;
+	size_t i;
 
-	if (l->report.timing.n < TOKENS_LEAST)
-		return xasprintf("%s: %lld tokens were timed, fewer than %d", name, (long long)l->report.timing.n, TOKENS_LEAST);
-	if (!l->report.host.gpu || l->report.effective.value[FACTOR_BACKEND] == BACKEND_CPU || l->report.effective.value[FACTOR_BACKEND] == BACKEND_REF)
-		return NULL;
-	char *why = busy_refuse(l->report.busy), *named = why ? xasprintf("%s: %s", name, why) : NULL;
-
-	free(why);
-	return named;
+	json_array_foreach(json_object_get(f->verdict, "speed"), i, found)
+		if (same(show_string(json_object_get(found, "a")), f->evidence.legs[leg].want->name) &&
+		    same(show_string(json_object_get(found, "b")), f->evidence.legs[peer].want->name))
+			return found;
+	return NULL;
 }
 
-char *bench_refuse(const struct findings *f, int leg, int peer)
+/* What was measured in the turns of this leg, of whichever pair it began; NULL: it ran for its tokens alone. */
+static const struct speed *timed_of(const struct findings *f, int leg)
 {
-	const struct leg *both[2] = { &f->evidence.legs[leg], &f->evidence.legs[peer] };
+	for (int i = 0; i < f->evidence.n_speed; i++) {
+		const struct speed *s = &f->evidence.speed[i];
+		int timed = 0;
 
-	for (int i = 0; i < 2; i++) {
-		int at = i ? peer : leg;
-
-		if (unproven(f, at))
-			return xasprintf("%s is %s", both[i]->want->name, unproven(f, at));
-		if (!timed(f, at))
-			return xasprintf("%s was not timed", both[i]->want->name);
-	}
-	if (!same(both[0]->report.host.name, both[1]->report.host.name) || !same(both[0]->report.host.cpu, both[1]->report.host.cpu) ||
-	    !same(both[0]->report.host.gpu, both[1]->report.host.gpu))
-		return xasprintf("%s and %s ran on different boxes", both[0]->want->name, both[1]->want->name);
-	for (int i = 0; i < 2; i++) {
-		char *why = refuse_window(both[i]);
-
-		if (why)
-			return why;
+		while (timed < s->n && s->turns[timed].side[0].n > 0)
+			timed++;
+		if (s->leg[0] == leg && s->n > 0 && timed == s->n)
+			return s;
 	}
 	return NULL;
 }
 
-/* A leg of another engine in the same run; -1: none. */
+/* The second leg of the pair that this leg begins, else one of another engine; -1: none. */
 static int peer_of(const struct findings *f, int leg)
 {
-	const struct leg *mine = &f->evidence.legs[leg];
+	const struct evidence *e = &f->evidence;
 
-	for (int i = 0; i < f->evidence.n_legs; i++)
-		if (i != leg && timed(f, i) && !same(f->evidence.legs[i].report.engine.name, mine->report.engine.name))
+	for (int i = 0; i < e->n_speed; i++)
+		if (e->speed[i].leg[0] == leg)
+			return e->speed[i].leg[1];
+	for (int i = 0; i < e->n_legs; i++)
+		if (i != leg && timed(f, i) && !same(e->legs[i].report.engine.name, e->legs[leg].report.engine.name))
 			return i;
 	return -1;
 }
@@ -88,22 +79,31 @@ static json_t *string(const char *s)
 	return s ? json_string_lossy(s) : json_null();
 }
 
+/* The peer of another engine goes by the engine's name, one of the same engine by its leg's. */
 static json_t *against_of(const struct findings *f, int leg, int peer)
 {
-	const struct report *mine = &f->evidence.legs[leg].report, *other = &f->evidence.legs[peer].report;
-	char *why = bench_refuse(f, leg, peer);
+	const struct leg *mine = &f->evidence.legs[leg], *other = &f->evidence.legs[peer];
+	const json_t *found = turns_of(f, leg, peer);
+	bool same_engine = same(mine->report.engine.name, other->report.engine.name);
 	json_t *o = json_object();
 
-	json_put(o, "peer", string(other->engine.name));
-	if (why) {
+	json_put(o, "peer", string(same_engine ? other->want->name : other->report.engine.name));
+	if (!found) {
+		char *why = xasprintf("%s and %s did not run in turns: the recipe's `speed` does not pair them", mine->want->name, other->want->name);
+
 		json_put(o, "refused", string(why));
+		free(why);
+	} else if (show_get(found, "refused")) {
+		json_put(o, "refused", json_incref(json_object_get(found, "refused")));
 	} else {
-		json_put(o, "version", string(other->engine.version ? other->engine.version : ""));
+		json_put(o, "version", string(other->report.engine.version ? other->report.engine.version : ""));
 		json_put(o, "same_box", json_true());
-		json_put(o, "value", json_number_rounded(other->timing.p50, 4));
-		json_put(o, "ratio", json_number_rounded(mine->timing.p50 / other->timing.p50, 4));
+		json_put(o, "value", json_incref(json_array_get(json_object_get(found, "ms"), 1)));
+		json_put(o, "ratio", json_incref(json_object_get(found, "ratio")));
+		json_put(o, "lower", json_incref(json_object_get(found, "lower")));
+		json_put(o, "upper", json_incref(json_object_get(found, "upper")));
+		json_put(o, "turns", json_incref(json_object_get(found, "turns")));
 	}
-	free(why);
 	return o;
 }
 
@@ -120,21 +120,44 @@ static json_t *shape_of(const struct findings *f, const struct leg *l)
 	return json_pack("{s:i, s:i, s:i}", "prompt", longest, "decode", e->recipe.max_steps, "batch", batch > 0 ? batch : e->oracle.n_prompts);
 }
 
+static double median_of(const struct speed *s, bool p90)
+{
+	double *x = xcalloc((size_t)s->n, sizeof *x), middle;
+
+	for (int t = 0; t < s->n; t++)
+		x[t] = p90 ? s->turns[t].side[0].p90 : s->turns[t].side[0].p50;
+	middle = stats_median(x, (size_t)s->n);
+	free(x);
+	return middle;
+}
+
+/* Of a leg that was timed in turns: the medians over its turns. */
+static json_t *metric_of(const struct report *r, const struct speed *turns)
+{
+	json_t *o = json_object(), *middle = json_number_rounded(turns ? median_of(turns, false) : r->timing.p50, 4);
+	int64_t n = 0;
+
+	for (int t = 0; turns && t < turns->n; t++)
+		n += turns->turns[t].side[0].n;
+	json_put(o, "name", json_string("decode, time per token"));
+	json_put(o, "unit", json_string("ms"));
+	json_put(o, "value", json_incref(middle));
+	json_put(o, "p50", middle);
+	json_put(o, "p90", json_number_rounded(turns ? median_of(turns, true) : r->timing.p90, 4));
+	json_put(o, "n", json_integer(turns ? n : r->timing.n));
+	json_put(o, "better", json_string("smaller"));
+	return o;
+}
+
 static json_t *record_of(const struct findings *f, int leg, const char *when)
 {
 	const struct leg *l = &f->evidence.legs[leg];
 	const struct report *r = &l->report;
-	const json_t *busy = r->busy, *clock = show_get(busy, "sm_clock");
-	json_t *o = json_object(), *metric = json_object();
+	const struct speed *turns = timed_of(f, leg);
+	json_t *busy = turns ? speed_busy(turns, 0) : json_incref(r->busy), *o = json_object();
+	const json_t *clock = show_get(busy, "sm_clock"), *others = show_get(busy, "other_processes");
 	int peer = peer_of(f, leg);
 
-	json_put(metric, "name", json_string("decode, time per token"));
-	json_put(metric, "unit", json_string("ms"));
-	json_put(metric, "value", json_number_rounded(r->timing.p50, 4));
-	json_put(metric, "p50", json_number_rounded(r->timing.p50, 4));
-	json_put(metric, "p90", json_number_rounded(r->timing.p90, 4));
-	json_put(metric, "n", json_integer(r->timing.n));
-	json_put(metric, "better", json_string("smaller"));
 	json_put(o, "schema", json_string("assay/bench/1"));
 	json_put(o, "when", string(when));
 	json_put(o, "recipe", string(f->evidence.recipe.name));
@@ -142,14 +165,17 @@ static json_t *record_of(const struct findings *f, int leg, const char *when)
 	json_put(o, "verdict", json_incref(json_object_get(findings_leg(f, leg), "verdict")));
 	json_put(o, "model", string(r->model.name ? r->model.name : f->evidence.golden.model));
 	json_put(o, "shape", shape_of(f, l));
-	json_put(o, "box", json_pack("{s:s?, s:s?, s:s?, s:s}", "gpu", r->host.gpu, "arch", r->host.arch, "driver", r->host.driver, "cpu",
-				     r->host.cpu ? r->host.cpu : ""));
+	json_put(o, "box", json_pack("{s:o, s:o, s:o, s:o}", "gpu", string(r->host.gpu), "arch", string(r->host.arch), "driver",
+				     string(r->host.driver), "cpu", string(r->host.cpu ? r->host.cpu : "")));
 	json_put(o, "git", string(r->engine.git ? r->engine.git : ""));
-	json_put(o, "metric", metric);
+	json_put(o, "metric", metric_of(r, turns));
 	json_put(o, "busy", json_is_number(show_get(busy, "busy_share")) ? json_incref(json_object_get(busy, "busy_share")) : json_null());
 	json_put(o, "clocks", clock ? json_copy((json_t *)clock) : json_null());
+	if (json_integer_value(others) > 0)
+		json_put(o, "other_processes", json_incref((json_t *)others));
 	if (peer >= 0)
 		json_put(o, "against", against_of(f, leg, peer));
+	json_decref(busy);
 	return o;
 }
 

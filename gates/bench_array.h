@@ -9,7 +9,5 @@
 json_t *bench_array(const struct findings *f);
 /* Lines of assay/bench/1, one per leg that was timed.  `when`: ISO 8601, UTC.  A new reference to an array. */
 json_t *bench_records(const struct findings *f, const char *when);
-/* Why no ratio of these two legs may be written; the caller frees.  NULL: it may. */
-char *bench_refuse(const struct findings *f, int leg, int peer);
 
 #endif

@@ -194,6 +194,8 @@ int command_run(int argc, char **argv)
 		code = command_fail(&err);
 	if (!code) {
 		(options.until_decided ? run_until_decided : run_legs)(&run, &options);
+		if (!run.stopped)
+			run_speed(&run, &options);
 		if (run.stopped) {
 			code = end_interrupted(&run, &options);
 		} else {

@@ -147,6 +147,16 @@ static void load_leg(struct evidence *e, struct leg *l)
 	free(ended);
 }
 
+/* <run>/speed.json; only a recipe that asks for speed has one. */
+static int load_speed(struct evidence *e, struct err *err)
+{
+	char *path = path_join(e->dir, "speed.json");
+	int failed = file_exists(path) ? speed_load(&e->speed, &e->n_speed, &e->recipe, path, err) : 0;
+
+	free(path);
+	return failed;
+}
+
 static int load_golden(struct evidence *e, struct golden *at_hand, struct err *err)
 {
 	char *path = path_join(e->dir, "golden.json");
@@ -166,7 +176,8 @@ int evidence_load(struct evidence *e, const char *run_dir, struct golden *golden
 {
 	*e = (struct evidence){ .dir = xstrdup(run_dir) };
 	char *tokenizer = path_join(run_dir, "tokenizer.json");
-	int failed = load_recipe(e, err) || load_golden(e, golden, err) || load_run(e, err) || ask_prompts(e, err);
+	int failed = load_recipe(e, err) || load_golden(e, golden, err) || load_run(e, err) || ask_prompts(e, err) ||
+		load_speed(e, err);
 
 	if (!failed && file_exists(tokenizer)) {
 		struct err why = { 0 };
@@ -216,6 +227,7 @@ void evidence_release(struct evidence *e)
 		free(e->claims[i].needs[1]);
 	}
 	free(e->claims);
+	speed_release(e->speed, e->n_speed);
 	for (int i = 0; e->hypotheses && i < e->recipe.n_hypotheses; i++)
 		free(e->hypotheses[i].by);
 	free(e->hypotheses);

@@ -10,6 +10,7 @@
 #include "gates/distance.h"
 #include "gates/oracle.h"
 #include "gates/recipe.h"
+#include "gates/speed.h"
 #include "gates/text.h"
 
 /* Worst last. */
@@ -174,6 +175,7 @@ struct evidence {
 	struct design design;
 	struct hypothesis_finding *hypotheses;   /* owned [recipe.n_hypotheses] */
 	struct claim *claims; int n_claims;      /* owned */
+	struct speed *speed; int n_speed;        /* owned; of speed.json */
 	struct { const char *verdict; int exit_code; struct text reason; } overall;
 };
 

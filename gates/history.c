@@ -66,6 +66,23 @@ static void say_speed(struct changes *c, const char *leg, const json_t *a, const
 		 differs(json_object_get(a, "box"), json_object_get(b, "box")) ? ", on another box" : "");
 }
 
+/* Pairs that ran in turns in both: their ratios, each of one box and one run. */
+static void say_speeds(struct changes *c, const json_t *a, const json_t *b)
+{
+	const json_t *old, *new;
+	size_t i, j;
+
+	json_array_foreach(b, i, new)
+		json_array_foreach(a, j, old)
+			if (json_equal(json_object_get(old, "a"), json_object_get(new, "a")) &&
+			    json_equal(json_object_get(old, "b"), json_object_get(new, "b"))) {
+				char *what = xasprintf("%s against %s", show_string(json_object_get(new, "a")), show_string(json_object_get(new, "b")));
+
+				say(c, what, "ratio of times", json_object_get(old, "ratio"), json_object_get(new, "ratio"));
+				free(what);
+			}
+}
+
 static void say_leg(struct changes *c, const char *name, const json_t *a, const json_t *b)
 {
 	const json_t *old = json_object_get(a, "engine"), *new = json_object_get(b, "engine");
@@ -111,6 +128,7 @@ char *history_changes(const json_t *before, const json_t *after, const char *ind
 		say(&c, NULL, what, show_get(before, "hypotheses", name, "status"), json_object_get(hypothesis, "status"));
 		free(what);
 	}
+	say_speeds(&c, json_object_get(before, "speed"), json_object_get(after, "speed"));
 	json_object_foreach((json_t *)new, name, leg)
 		say_leg(&c, name, json_object_get(old, name), leg);
 	json_object_foreach((json_t *)old, name, leg)

@@ -141,6 +141,16 @@ static void drop_claim_legs(struct recipe_claim *c, const int *moved)
 	c->n_legs = kept;
 }
 
+static void drop_speed(struct recipe *r, const int *moved)
+{
+	int kept = 0;
+
+	for (int i = 0; i < r->n_speed; i++)
+		if (moved[r->speed[i].a] >= 0 && moved[r->speed[i].b] >= 0)
+			r->speed[kept++] = (struct speed_pair){moved[r->speed[i].a], moved[r->speed[i].b]};
+	r->n_speed = kept;
+}
+
 /* The legs that stay keep their order; moved[] says where each went, -1: left out. */
 static void keep_legs(struct recipe *r, const bool *keep)
 {
@@ -162,6 +172,7 @@ static void keep_legs(struct recipe *r, const bool *keep)
 		drop_predictions(&r->hypotheses[i], moved);
 	for (int i = 0; i < r->n_claims; i++)
 		drop_claim_legs(&r->claims[i], moved);
+	drop_speed(r, moved);
 	free(left);
 	free(moved);
 }

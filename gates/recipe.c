@@ -242,7 +242,7 @@ static int read_text(struct recipe_reader *rd, char **to, struct mark *place, co
 static int read_outline(struct recipe_reader *rd)
 {
 	static const char *const known[] = {"schema", "name", "kind", "question", "model", "golden", "profile", "prompts",
-		"steps", "modes", "timeout_s", "base", "legs", "require", "features", "sha256", "hypotheses", "claims", "limit"};
+		"steps", "modes", "timeout_s", "base", "legs", "require", "features", "sha256", "hypotheses", "claims", "limit", "speed"};
 	static const char *const needed[] = {"schema", "name", "kind", "model", "golden", "steps", "legs"};
 	const struct ynode *root = &rd->y.root, *schema;
 
@@ -296,7 +296,7 @@ static int read_recipe(struct recipe_reader *rd)
 		{"kind", read_kind}, {"prompts", read_prompts}, {"steps", read_steps}, {"modes", read_modes},
 		{"timeout_s", read_timeout}, {"base", recipe_read_base}, {"legs", recipe_read_legs}, {"require", recipe_read_require},
 		{"features", read_features}, {"sha256", read_pins}, {"hypotheses", recipe_read_hypotheses},
-		{"claims", recipe_read_claims}, {"limit", read_limit},
+		{"claims", recipe_read_claims}, {"limit", read_limit}, {"speed", recipe_read_speed},
 	};
 	struct recipe *r = rd->r;
 	const struct ynode *root = &rd->y.root;
@@ -409,7 +409,7 @@ void recipe_release(struct recipe *r)
 	contract_release(&r->all);
 	arm_at_release(&r->base_at);
 	void *owned[] = {r->legs, r->hypotheses, r->claims, r->prompts, r->place.prompts, r->features, r->pins, r->name,
-		r->question, r->model, r->golden, r->profile, r->steps, r->limit_why, r->file};
+		r->question, r->model, r->golden, r->profile, r->steps, r->limit_why, r->speed, r->file};
 
 	for (int i = 0; i < COUNT(owned); i++)
 		free(owned[i]);

@@ -58,6 +58,8 @@ struct hypothesis { char *name, *says; struct predict *predicts; int n; };
 
 struct recipe_claim { char *name, *says, *about; int *legs; int n_legs; };
 
+struct speed_pair { int a, b; };       /* legs; gates/speed.h */
+
 struct recipe_pin { char *file; char sha256[SHA256_HEX]; };
 
 struct recipe {
@@ -78,6 +80,7 @@ struct recipe {
 	char pin_golden[SHA256_HEX], pin_engine[SHA256_HEX];   /* "": not pinned */
 	struct hypothesis *hypotheses; int n_hypotheses;
 	struct recipe_claim *claims; int n_claims;
+	struct speed_pair *speed; int n_speed, speed_runs;
 	double limit; char *limit_why;       /* 2, NULL */
 	char sha256[SHA256_HEX];             /* of the bytes that were read */
 

@@ -19,6 +19,9 @@ int recipe_read_require(struct recipe_reader *rd, const struct ynode *require);
 int recipe_read_hypotheses(struct recipe_reader *rd, const struct ynode *hypotheses);
 int recipe_read_claims(struct recipe_reader *rd, const struct ynode *claims);
 
+/* speed; recipe_speed.c */
+int recipe_read_speed(struct recipe_reader *rd, const struct ynode *speed);
+
 /* A name of a recipe or leg: letters, digits, - and _; it becomes a file name.  recipe.c */
 int recipe_check_name(struct recipe_reader *rd, const char *name, struct mark at, const char *what);
 /* One factor of a mapping into `arm`; `key_at` is the place of its name.  recipe_legs.c */

@@ -266,6 +266,8 @@ json_t *record_summary(const struct findings *f, const char *root)
 	json_put(o, "legs", legs);
 	json_put(o, "hypotheses", hypotheses_of(f));
 	json_put(o, "claims", json_deep_copy(json_object_get(f->verdict, "claims")));
+	if (show_get(f->verdict, "speed"))
+		json_put(o, "speed", json_deep_copy(json_object_get(f->verdict, "speed")));
 	free(when);
 	return o;
 }

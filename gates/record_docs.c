@@ -6,6 +6,7 @@
 #include "contract/json.h"
 #include "gates/record.h"
 #include "gates/show.h"
+#include "gates/speed.h"
 
 /* A text in a cell or a line of Markdown. */
 static void add(struct text *to, const char *before, const char *s, const char *after)
@@ -121,6 +122,21 @@ static void add_causes(struct text *to, const json_t *summary)
 	text_add(to, "\n");
 }
 
+static void add_speeds(struct text *to, const json_t *speed)
+{
+	const json_t *found;
+	size_t i;
+
+	json_array_foreach(speed, i, found) {
+		char *sentence = speed_sentence(found);
+
+		add(to, "- Speed: ", sentence, "\n");
+		free(sentence);
+	}
+	if (i)
+		text_add(to, "\n");
+}
+
 static void add_recipe(struct text *to, const json_t *s)
 {
 	const json_t *word;
@@ -135,6 +151,7 @@ static void add_recipe(struct text *to, const json_t *s)
 	text_add(to, "\n\n");
 	add_legs(to, json_object_get(s, "legs"));
 	add_causes(to, s);
+	add_speeds(to, json_object_get(s, "speed"));
 	text_add(to, "%s", show_string(json_object_get(s, "when")));
 	add(to, ", golden ", show_string(show_get(s, "golden", "name")), "");
 	text_add(to, " (%.12s)", show_string(show_get(s, "golden", "sha256")));
@@ -224,15 +241,24 @@ static bool has_later(const json_t *lines, size_t at)
 	return false;
 }
 
+static void add_ratio(struct text *to, const json_t *against)
+{
+	char value[40], ratio[40], lower[40], upper[40];
+
+	add(to, "", show_string(show_get(against, "peer")), "");
+	add(to, " ", show_string(show_get(against, "version")), "");
+	text_add(to, ": %s, ratio %s", digits(show_get(against, "value"), 4, value), digits(show_get(against, "ratio"), 4, ratio));
+	if (show_get(against, "lower"))
+		text_add(to, " [%s, %s], %lld turns", digits(show_get(against, "lower"), 4, lower), digits(show_get(against, "upper"), 4, upper),
+			 (long long)json_integer_value(show_get(against, "turns")));
+}
+
 static void add_against(struct text *to, const json_t *against)
 {
-	char value[40], ratio[40];
-
 	if (show_get(against, "refused"))
 		add(to, "refused: ", show_string(show_get(against, "refused")), "");
 	else if (against)
-		text_add(to, "%s %s: %s, ratio %s", show_string(show_get(against, "peer")), show_string(show_get(against, "version")),
-			 digits(show_get(against, "value"), 4, value), digits(show_get(against, "ratio"), 4, ratio));
+		add_ratio(to, against);
 }
 
 static void add_speed(struct text *to, const json_t *line)

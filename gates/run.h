@@ -2,7 +2,8 @@
  *
  *   recipe.yaml golden.json    the bytes that are used      overrides.json   what --set and --leg changed
  *   tokenizer.json             the model's, for texts       run.json         {id, started, ended, argv}
- *   legs/<leg>.json .exit.json .stdout .stderr              verdict.json     written last: the run is complete
+ *   legs/<leg>.json .exit.json .stdout .stderr              speed.json       what pairs of legs took, in turns
+ *   verdict.json               written last: the run is complete
  *
  * A directory without a verdict is an interrupted run; running the same recipe into it again keeps the legs that
  * ran to an end (with --until-decided all legs start over).  A complete run is never overwritten. */
@@ -42,6 +43,7 @@ int run_find(struct run *r, const struct run_options *o, struct err *err);   /* 
 int run_open(struct run *r, const struct run_options *o, struct err *err);   /* the directory and what it holds before legs run */
 void run_legs(struct run *r, const struct run_options *o);                   /* what goes wrong is a leg's, or r->trouble */
 void run_until_decided(struct run *r, const struct run_options *o);          /* the same, prompt by prompt; run_until.c */
+void run_speed(struct run *r, const struct run_options *o);                  /* then the pairs of `speed`; run_speed.c */
 void run_close(struct run *r, const struct run_options *o);                  /* run.json says when it ended */
 void run_release(struct run *r);
 

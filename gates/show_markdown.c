@@ -5,6 +5,7 @@
 #include "contract/json.h"
 #include "gates/page.h"
 #include "gates/show.h"
+#include "gates/speed.h"
 
 #define LEGS_MOST 16
 #define FLIPS_MOST 8
@@ -123,6 +124,24 @@ static void add_hypotheses(struct text *to, const struct findings *f)
 		text_add(to, "\n");
 }
 
+static void add_speed(struct text *to, const json_t *speed)
+{
+	const json_t *found;
+	size_t i;
+
+	json_array_foreach(speed, i, found) {
+		char *sentence = i < OTHERS_MOST ? speed_sentence(found) : NULL;
+
+		if (sentence)
+			add(to, "- speed: ", sentence, "\n");
+		free(sentence);
+	}
+	if (i > OTHERS_MOST)
+		text_add(to, "- and %zu more\n", i - OTHERS_MOST);
+	if (i)
+		text_add(to, "\n");
+}
+
 static void add_token(struct text *to, const json_t *token)
 {
 	const json_t *text = show_get(token, "text");
@@ -177,6 +196,7 @@ char *show_markdown(const struct findings *f, size_t *size)
 	add_legs(&to, legs);
 	add_reasons(&to, legs);
 	add_hypotheses(&to, f);
+	add_speed(&to, json_object_get(f->verdict, "speed"));
 	add_flips(&to, legs);
 	if (next)
 		add(&to, "Next leg: ", show_string(json_object_get(next, "leg")), "\n\n");

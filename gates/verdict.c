@@ -30,6 +30,8 @@ static void judge(struct evidence *e)
 	hypotheses_test(e);
 	next_legs(e);
 	claims_draw(e);
+	for (int i = 0; i < e->n_speed; i++)
+		speed_judge(&e->speed[i], e);
 	overall_decide(e);
 }
 

@@ -549,6 +549,8 @@ json_t *verdict_document(const struct evidence *e)
 	put(o, "golden", golden_of(e));
 	put(o, "legs", legs);
 	put(o, "pairs", pairs_of(e));
+	if (e->n_speed)
+		put(o, "speed", speed_findings(e));
 	put(o, "design", design_document(&e->design));
 	put(o, "hypotheses", hypotheses_of(e));
 	put(o, "claims", claims_of(e));

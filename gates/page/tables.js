@@ -41,6 +41,9 @@ function showLegs() {
 				flips ? `${flips.S}/${flips.positions} (${fixed(flips.sum_q, 1)}), p\u00a0${short(flips.p, 2)}` : '\u2013',
 				short(path(leg, 'timing', 'per_token_ms', 'p50'))];
 		})));
+	for (const pair of verdict.speed || [])
+		s.append(make('p', {class: pair.refused ? 'note' : ''}, `Speed: ${pair.a} ` + (pair.refused ? `and ${pair.b}: no ratio: ${pair.refused}` :
+			`takes ${short(pair.ratio)} [${short(pair.lower)}, ${short(pair.upper)}] times as long as ${pair.b}: ${short(pair.ms[0])} and ${short(pair.ms[1])} ms/token, ${pair.turns} turns.`)));
 	const reasons = judged.map((leg, l) => leg.reason ? make('li', null, make('b', null, isolated(legNames[l])), ': ', isolated(leg.reason)) : null);
 	if (reasons.some(r => r))
 		s.append(make('ul', null, reasons));

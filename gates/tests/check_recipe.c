@@ -199,6 +199,9 @@ START_TEST(all_keys_run)
 	ck_assert_int_eq(recipe.pins[0].sha256[63], '1');
 	ck_assert_int_eq(recipe.pin_golden[63], 'b');
 	ck_assert_int_eq(recipe.pin_engine[63], 'd');
+	ck_assert_int_eq(recipe.n_speed, 2);
+	ck_assert_int_eq(recipe.speed_runs, 7);
+	ck_assert(recipe.speed[1].a == 3 && recipe.speed[1].b == 0);
 }
 END_TEST
 

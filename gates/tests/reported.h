@@ -41,13 +41,16 @@ static inline void nasty_question(void)
 	free(quoted);
 }
 
-static inline int run_suite(const char *name, TCase *c)
+/* `more`: cases with fixtures of their own; NULL: none. */
+static inline int run_suites(const char *name, TCase *c, TCase *more)
 {
 	Suite *s = suite_create(name);
 
 	tcase_set_timeout(c, 120);
 	tcase_add_checked_fixture(c, NULL, end);
 	suite_add_tcase(s, c);
+	if (more)
+		suite_add_tcase(s, more);
 	SRunner *r = srunner_create(s);
 
 	srunner_run_all(r, CK_NORMAL);
@@ -55,6 +58,11 @@ static inline int run_suite(const char *name, TCase *c)
 
 	srunner_free(r);
 	return failed != 0;
+}
+
+static inline int run_suite(const char *name, TCase *c)
+{
+	return run_suites(name, c, NULL);
 }
 
 #endif
