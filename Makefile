@@ -196,8 +196,8 @@ valgrind: all $(tests) ## every test under valgrind (slow)
 lint: $(BUILD)/version_info.h libraries ## the house rules, cppcheck and clang-tidy where installed
 	$(Q)sh scripts/lint.sh -std=c11 $(CPPFLAGS) $(PKG_CFLAGS)
 
-goldens: all ## capture the transformers golden anew on a CPU, into build/goldens, and show the difference
-	$(Q)sh scripts/goldens.sh $(BUILD)
+goldens: all ## capture the transformers golden anew on a CPU and show the difference (PYTHON=one with the requirements)
+	$(Q)sh scripts/goldens.sh $(BUILD) $(PYTHON)
 
 check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=DIR GOLDEN=FILE (scripts/check-peers.sh)
 	$(Q)sh scripts/check-peers.sh '$(LLAMACPP)' '$(MODEL)' '$(GOLDEN)' '$(PROMPTS)'
@@ -205,7 +205,7 @@ check-peers: all ## llama.cpp's server as oracle and as leg: LLAMACPP=DIR MODEL=
 BENCH_MODEL ?= oracle-goldens/models/book52-nvfp4
 BENCH_PEERS ?= $(BUILD)/book52-wide
 LLAMACPP    ?= $(BUILD)/llamacpp
-.PHONY: bench bench-blas bench-formats bench-peers
+.PHONY: bench bench-blas bench-formats bench-judge bench-peers
 bench: all ## time the bundled checkpoint and a billion random weights in three formats
 	$(Q)for t in 1 $$(nproc); do \
 		$(BUILD)/assay-engine bench --model $(BENCH_MODEL) --prompt 512 --decode 64 --arm threads=$$t && \
@@ -221,6 +221,13 @@ bench-blas: $(BUILD)/bench/blas ## the product of prefill against OpenBLAS (Debi
 $(BUILD)/bench/blas: $(BUILD)/bench/blas.o $(BUILD)/libengine.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ENGINE_LIBS) $$(pkg-config --libs openblas) -lm
 $(BUILD)/bench/blas.o: private CFLAGS += $(shell pkg-config --cflags openblas 2>/dev/null)
+
+# 2,000 prompts of 500 steps, 20 ids each: 2 GB of files, kept.
+bench-judge: $(BUILD)/bench/judge ## reading goldens and reports, and judging a million positions
+	$(Q)test -e $(BUILD)/bench/judge.files/report.json || $(BUILD)/bench/judge make $(BUILD)/bench/judge.files 2000 500
+	$(Q)$(BUILD)/bench/judge measure $(BUILD)/bench/judge.files
+$(BUILD)/bench/judge: $(BUILD)/bench/judge.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(GATES_LIBS) -lm
 
 # BENCH_PEERS: checkpoints, here one of random weights; a trained one may stand beside it.
 bench-peers: all $(BENCH_PEERS) ## build llama.cpp, measure both engines turn by turn, write docs/peers.md

@@ -7,7 +7,7 @@
 #include "json.h"
 #include "steps.h"
 
-#define FILE_LIMIT ((size_t)1 << 30)
+#define FILE_LIMIT ((size_t)4 << 30)
 #define PROBABILITY_SLACK 1e-4   /* twenty log-probabilities rounded to five digits stay well inside */
 
 static const char *const modes[] = { "free", "forced", NULL };

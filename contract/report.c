@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "json.h"
+#include "report_check.h"
 #include "steps.h"
 
-#define FILE_LIMIT ((size_t)1 << 30)
+#define FILE_LIMIT ((size_t)4 << 30)
 
 /* What the readers below share. */
 struct reading {
@@ -241,7 +242,7 @@ static int read_audit(struct reading *in, const json_t *value)
 static int keep_step(struct reading *in, struct steps_reader *steps, struct report_step *to, const struct step *s,
 		     int32_t id, bool forced)
 {
-	char what[64];
+	char what[160];
 
 	if (s->id != id) {
 		snprintf(what, sizeof(what), "expected id %d as in ids, found %d", id, s->id);
@@ -266,7 +267,7 @@ static int keep_step(struct reading *in, struct steps_reader *steps, struct repo
 	}
 	if (s->has_hash)
 		to->logits_xxh64 = s->hash;
-	return 0;
+	return report_check_step(to, what, sizeof(what)) ? steps_refuse(steps, what) : 0;
 }
 
 static int read_steps(struct reading *in, struct report_row *row, const json_t *marker, const char *path,
@@ -287,6 +288,11 @@ static int read_steps(struct reading *in, struct report_row *row, const json_t *
 	if (more > 0 || steps.n != row->n)
 		return err_set(in->err, ERR_INPUT, "%s: %s: expected %d steps, one for each of ids, found %s", in->file, path,
 			       row->n, more > 0 ? "more" : "fewer");
+	int odd = report_check_hashes(row);
+
+	if (odd >= 0)
+		return err_set(in->err, ERR_INPUT, "%s: %s[%d]: expected logits_xxh64 at every step that has logits, or at none", in->file, path,
+			       odd);
 	return 0;
 }
 
@@ -375,6 +381,22 @@ static int read_mode(struct reading *in, struct report_mode *m, const json_t *va
 	return read_trace(in, m, trace, inner);
 }
 
+/* The same logits by their hash, and other numbers: one of the two rows was changed. */
+static int compare_modes(struct reading *in)
+{
+	const struct report_mode *a = &in->r->modes[MODE_FREE], *b = &in->r->modes[MODE_FORCED];
+
+	for (int i = 0; i < a->n_rows; i++) {
+		const struct report_row *other = report_row_find(b, a->rows[i].id);
+		int t = other ? report_check_modes(&a->rows[i], other) : -1;
+
+		if (t >= 0)
+			return err_set(in->err, ERR_INPUT, "%s: $.modes.free.prompts[%d].steps[%d]: the logits_xxh64 of mode forced, and other "
+				       "logits in top", in->file, i, t);
+	}
+	return 0;
+}
+
 static int read_modes(struct reading *in, const json_t *modes)
 {
 	const char *key;
@@ -391,7 +413,7 @@ static int read_modes(struct reading *in, const json_t *modes)
 		if (read_mode(in, &in->r->modes[m], value, m))
 			return -1;
 	}
-	return 0;
+	return compare_modes(in);
 }
 
 /* ---- the whole ---- */

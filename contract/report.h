@@ -66,8 +66,8 @@ struct report {
 };
 
 /* Reads and checks everything that section 6 and the schema promise (a step for each id, tops sorted, margin,
- * lse and top together, `given` in mode forced only).  Whether ids are the argmax, and whether logits are finite, is
- * for the judge to find.  {0} is valid to release. */
+ * lse and top together, `given` in mode forced only), and that it does not contradict itself (report_check.h).  Whether ids
+ * are the argmax, and whether logits are finite, is for the judge to find.  {0} is valid to release. */
 int report_load(struct report *r, const char *path, struct err *err);
 int report_load_bytes(struct report *r, const char *bytes, size_t size, const char *name, struct err *err);
 /* Logits with 9 significant digits, which a float survives; 17 where effective compute is f64. */

@@ -12,7 +12,7 @@ static const struct { const char *path, *value, *reason; } voids[] = {
 	{ "model files config.json", "\"0000000000000000000000000000000000000000000000000000000000000000\"", "config.json is not the golden's" },
 	{ "model files config.json", NULL, "config.json is not named by the report" },
 	{ "modes forced prompts 1 prompt_ids 0", "9", "forced p1: the prompt ids are not the golden's" },
-	{ "modes forced prompts 2 steps 4 given 0", "9", "forced p2[4]: the id that was fed is not the golden's" },
+	{ "modes forced prompts 2 steps 4 given", "[999999, 1, 30]", "forced p2[4]: the id that was fed is not the golden's" },
 	{ "modes forced prompts 2 steps 4 given", NULL, "does not say which id was fed" },
 	{ "modes forced prompts 0 steps", NULL, "forced p0[0]: no logits" },
 	{ "modes free trace 5", NULL, "the trace decodes 32 tokens, the returned tokens need 33" },
@@ -299,6 +299,28 @@ START_TEST(processes_end_in_many_ways)
 }
 END_TEST
 
+/* An edited report is that leg's error, with file and place, and the other legs are judged. */
+START_TEST(a_report_that_contradicts_itself)
+{
+	static const struct { const char *path; double value; const char *says; } edits[] = {
+		{ "margin", 0.5, "$.modes.forced.prompts[1].steps[3]: margin is 0.5, but" },
+		{ "lse", -3, "$.modes.forced.prompts[1].steps[3]: lse is -3, with which" },
+		{ "given 1", 1000, "$.modes.forced.prompts[1].steps[3]: given has the logit 1000, top has" },
+		{ "given 2", 20, "$.modes.forced.prompts[1].steps[3]: given has the rank 20, but 0 of top are better and no more" },
+	};
+	char *path = xasprintf("modes forced prompts 1 steps 3 %s", edits[_i].path);
+
+	use("batched");
+	change_report("chunk", path, edits[_i].value == 20 ? json_integer(20) : json_real(edits[_i].value));
+	judge();
+	leg_is("chunk", "ERROR", "null", edits[_i].says);
+	leg_is("chunk", "ERROR", "null", "/legs/chunk.json: ");
+	leg_is("step", "STRICT PASS", "EQUIVALENT", "");
+	ck_assert_int_eq(verdict_exit_code(verdict), 2);
+	free(path);
+}
+END_TEST
+
 START_TEST(the_end_of_another_leg)
 {
 	use("batched");
@@ -535,6 +557,7 @@ int main(void)
 	tcase_add_test(c, identity_of_the_model);
 	tcase_add_test(c, contract_lines_say_what_was_found);
 	tcase_add_test(c, processes_end_in_many_ways);
+	tcase_add_loop_test(c, a_report_that_contradicts_itself, 0, 4);
 	tcase_add_test(c, the_end_of_another_leg);
 	tcase_add_test(c, short_and_nothing);
 	tcase_add_loop_test(c, nothing_is_finite, 0, 3);

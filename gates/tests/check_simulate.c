@@ -258,6 +258,7 @@ static const struct leg *draw_leg(double k, double drift)
 struct rates {
 	int n, flips_excess, class_excess, excess, equivalent, noisier, diverged, near_tie, drift, direction;
 	int flips_05, forks_05, signs;               /* p < 0.05 of section 4's tests; the e-process said noisier */
+	int one_flip_01, one_flip_05;                /* the smallest p of a forced flip is below that (section 3) */
 	int early[4];                                /* the class at which --until-decided would have stopped */
 	double log_R, lower[GATES], upper[GATES];
 };
@@ -307,9 +308,15 @@ static void count(struct rates *r, const struct leg *l)
 {
 	const struct noise *n = &l->noise;
 	bool flip = false;
+	double least = 1;
 
-	for (size_t i = 0; i < l->n_flips; i++)
+	for (size_t i = 0; i < l->n_flips; i++) {
 		flip = flip || l->flips[i].adjudication == ADJ_EXCESS;
+		if (l->flips[i].mode == MODE_FORCED)
+			least = fmin(least, l->flips[i].p);
+	}
+	r->one_flip_01 += least < 0.01;
+	r->one_flip_05 += least < 0.05;
 	r->lower[r->n] = log(n->distance.lower);
 	r->upper[r->n] = log(n->distance.upper);
 	r->log_R += log(n->distance.R) / GATES;
@@ -355,11 +362,11 @@ static void play(struct scene *scenes, int n, int steps, uint64_t seed)
 		const struct rates *r = &scenes[s].r;
 
 		printf("%d x %-2d %-8s R %.3f, covered %.4f (1 itself: %.4f); R EXCESS %.4f EQUIVALENT %.4f lower > 1 %.4f; leg EXCESS %.4f (a flip %.4f), "
-		       "NEAR-TIE %.4f of %d; drift %.4f direction %.4f; p < 0.05: flips %.4f forks %.4f; stopped early EXCESS %.4f "
+		       "NEAR-TIE %.4f of %d; drift %.4f direction %.4f; p < 0.05: flips %.4f forks %.4f; one flip p < 0.01 %.4f, < 0.05 %.4f; stopped early EXCESS %.4f "
 		       "EQUIVALENT %.4f, signs %.4f\n", PROMPTS, steps, scenes[s].name, exp(r->log_R), coverage(r, r->log_R), coverage(r, 0),
 		       rate(r->class_excess), rate(r->equivalent), rate(r->noisier), rate(r->excess), rate(r->flips_excess),
 		       (double)r->near_tie / r->diverged, r->diverged, rate(r->drift), rate(r->direction), rate(r->flips_05),
-		       rate(r->forks_05), rate(r->early[DISTANCE_EXCESS]), rate(r->early[DISTANCE_EQUIVALENT]), rate(r->signs));
+		       rate(r->forks_05), rate(r->one_flip_01), rate(r->one_flip_05), rate(r->early[DISTANCE_EXCESS]), rate(r->early[DISTANCE_EQUIVALENT]), rate(r->signs));
 	}
 	gate_close();
 }
@@ -396,6 +403,8 @@ static void benign_holds(const struct scene *s)
 	at_least(rate(r->equivalent), 0.999, GATES);
 	at_most(rate(r->excess), 0.01, GATES);
 	at_most(rate(r->drift) + rate(r->direction), 0.01, GATES);
+	at_most(rate(r->one_flip_01), 0.01, GATES);
+	at_most(rate(r->one_flip_05), 0.05, GATES);
 	at_most(rate(r->flips_05), 0.05, GATES);
 	at_most(rate(r->forks_05), 0.05, GATES);
 	at_most(rate(r->signs), EPROCESS_ALPHA, GATES);
