@@ -12,6 +12,7 @@ one a line.  Only the standard library is needed.
 import argparse
 import datetime
 import json
+import os
 import platform
 import re
 import statistics
@@ -60,6 +61,14 @@ def measure_engine(engine, model, threads):
                 records = [json.loads(line) for line in lines]
         found[case] = next(r["metric"]["value"] for r in records if r["metric"]["name"] == metric)
     return found
+
+
+def forget(path):
+    """Drop a file from the page cache, so that each engine brings its weights there in its own way."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
 
 
 def cpu_name():
@@ -116,6 +125,8 @@ def main():
         if not gguf.exists():
             print(f"peers: converting {model.name}", file=sys.stderr)
             run(args.llama / "venv/bin/python", here / "llamacpp/hf_to_gguf.py", model, gguf, "--type", "bf16")
+        for path in [gguf, *model.glob("*.safetensors")]:
+            forget(path)
         ours = {(c, t): [] for c in CASES for t in threads}
         theirs = {(c, t): [] for c in CASES for t in threads}
         for i in range(args.runs):

@@ -79,6 +79,9 @@ static int map_file(struct shard *s, struct err *err)
 		s->map = NULL;
 		return err_set(err, ERR_INPUT, "%s: cannot map: %s", s->path, strerror(errno));
 	}
+	/* What is not yet in the page cache is then read into huge pages, where the file system has them: decode
+	 * streams all of this, and every page is a walk of the page table.  Only advice; a kernel may refuse. */
+	madvise(s->map, s->size, MADV_HUGEPAGE);
 	return 0;
 }
 
