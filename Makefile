@@ -74,6 +74,7 @@ contract_tests := $(wildcard contract/tests/check_*.c)
 engine_tests   := $(wildcard engine/tests/check_*.c)
 engine_support := $(filter-out engine/tests/check_%,$(wildcard engine/tests/*.c))   # shared by the engine's tests
 gates_tests    := $(wildcard gates/tests/check_*.c)
+gates_support  := $(wildcard gates/tests/*_rig.c)                                   # shared by the tests of `assay run`
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
@@ -109,6 +110,7 @@ $(BUILD)/libcontract.a: $(call obj,$(contract_src))
 $(BUILD)/libengine.a: $(call obj,$(engine_src)) $(level_obj) $(cuda_obj)
 $(BUILD)/libenginetest.a: $(call obj,$(engine_support))
 $(BUILD)/libgates.a: $(call obj,$(gates_src))
+$(BUILD)/libgatestest.a: $(call obj,$(gates_support))
 $(BUILD)/%.a:
 	@$(if $(Q),echo "  AR      $@")
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -141,7 +143,7 @@ $(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libengin
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
 $(BUILD)/engine/tests/cuda/check_%: $(BUILD)/engine/tests/cuda/check_%.o $(call obj,$(cuda_support)) $(BUILD)/libenginetest.a $(BUILD)/libengine.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
-$(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgates.a $(BUILD)/libcontract.a
+$(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgatestest.a $(BUILD)/libgates.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(GATES_LIBS) -lm
 # The page is tested in a browser, where there is one.
 $(BUILD)/gates/tests/check_page: gates/tests/check_page.py
