@@ -150,8 +150,9 @@ $(BUILD)/gates/tests/check_page: gates/tests/check_page.py
 	@mkdir -p $(@D)
 	$(Q)printf '#!/bin/sh\ncommand -v python3 >/dev/null || { echo check_page: skipped, no python3 is installed; exit 77; }\nexec python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages\n' > $@ && chmod +x $@
 # The runner is tested as a program, with an engine that misbehaves on request.
+$(BUILD)/gates/tests/replay_server: ONLY_LIBS = $(shell pkg-config --libs libssl)
 $(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BUILD)/libcontract.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) $(ONLY_LIBS) -lm
 # A library with NVML's names, which check_nvml opens by its path.
 $(BUILD)/engine/tests/fake_nvml.so: engine/tests/nvml/fake_nvml.c engine/tests/nvml/fake_nvml.h $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -17,12 +17,13 @@ SCHEMA(golden);
 SCHEMA(report);
 SCHEMA(verdict);
 SCHEMA(bench);
+SCHEMA(capture);
 
-const char *const schema_names[] = { "recipe", "golden", "report", "verdict", "bench", NULL };
+const char *const schema_names[] = { "recipe", "golden", "report", "verdict", "bench", "capture", NULL };
 
 const char *schema_text(const char *name)
 {
-	const char *const texts[] = { schema_recipe, schema_golden, schema_report, schema_verdict, schema_bench };
+	const char *const texts[] = { schema_recipe, schema_golden, schema_report, schema_verdict, schema_bench, schema_capture };
 
 	for (int i = 0; schema_names[i] != NULL; i++)
 		if (strcmp(name, schema_names[i]) == 0)

@@ -160,15 +160,15 @@ static double seconds(void)
 }
 
 /* A list that ends before the id that was fed leaves the row short, with a word on stderr. */
-static void trim_forced(struct openai_answer *a, const struct ask_prompt *p)
+static void trim_forced(struct openai_answer *a, const struct ask_prompt *p, const struct openai *o)
 {
 	int n = 0;
 
 	while (n < a->n && a->steps[n].has_given)
 		n++;
 	if (n < p->wanted)
-		fprintf(stderr, "prompt %s: the id fed at step %d is not among the %d best that the server lists: the row ends there\n", p->id, n,
-			TOP_MAX);
+		fprintf(stderr, "prompt %s: the server does not list the id that was fed at step %d%s: the row ends there\n", p->id, n,
+			o->narrow ? ", and refuses lists of more than 20" : "");
 	a->n = n;
 }
 
@@ -191,7 +191,7 @@ static int ask_prompt(struct report *r, struct report_row *row, const struct ask
 		return err_set(err, inner.kind, "prompt %s, mode %s: %s", p->id, mode_name(m), inner.text);
 	}
 	if (m == MODE_FORCED)
-		trim_forced(&a, p);
+		trim_forced(&a, p, o);
 	take_row(r, row, p, &a, m == MODE_FORCED);
 	row->wall_s = seconds() - begun;
 	fprintf(stderr, "prompt %s, mode %s: %d tokens, %.2f s\n", p->id, mode_name(m), a.n, row->wall_s);

@@ -1,5 +1,5 @@
 /* assay capture: oracles run by a YAML list of configurations; each profile a file of its own, merged into a golden at the end.
- * docs/formats.md, section 10; docs/foreign-engines.md. */
+ * docs/formats.md, section 12; docs/foreign-engines.md. */
 #ifndef ASSAY_GATES_CAPTURE_H
 #define ASSAY_GATES_CAPTURE_H
 

@@ -79,8 +79,10 @@ static int read_program(struct capture *c, struct capture_profile *p, const stru
 
 	if (yaml_want_keys(&c->yaml, map, p->name, keys[p->program], n_keys[p->program], err) || read_mode(c, p, map, err))
 		return -1;
+	if (p->program == CAPTURE_ARGV && (need(c, map, p->name, argv, 1, err) || read_words(c, p, yaml_get(map, "argv"), "argv", err)))
+		return -1;
 	if (p->program == CAPTURE_ARGV)
-		return need(c, map, p->name, argv, 1, err) || read_words(c, p, yaml_get(map, "argv"), "argv", err);
+		return p->n_args ? 0 : yaml_error(&c->yaml, yaml_get(map, "argv")->at, err, "argv: no program in it");
 	if (p->program != CAPTURE_OPENAI)
 		return read_words(c, p, yaml_get(map, "args"), "args", err);
 	if (need(c, map, p->name, openai, 2, err) || read_text(c, &p->url, map, "url", NULL, err)

@@ -15,6 +15,7 @@ struct http {
 	char *key;                   /* owned; NULL: none */
 	double timeout_s;            /* of one exchange */
 	size_t max_bytes;
+	const char *ca_file;         /* borrowed; certificates that are trusted, PEM; NULL: the system's */
 };
 
 struct http_answer {

@@ -75,11 +75,11 @@ static const struct command commands[] = {
 	 "  --python PROGRAM      instead of the recipe's `python`, for transformers and vllm\n"
 	 "\n"
 	 "Exit codes: 0 captured, 1 a profile could not be captured or its runs differ, 2 usage or an invalid recipe.\n"
-	 "docs/formats.md, section 10; docs/foreign-engines.md\n"},
+	 "docs/formats.md, section 12; docs/foreign-engines.md\n"},
 	{"golden", golden_main, "check|show|diff|import FILE...", "look at goldens", NULL},
 	{"selftest", selftest_main, "[--fault NAME] [options]", "planted faults, and which instrument catches each", NULL},
 	{"doctor", command_doctor, "[--engine FILE]", "what this machine can run", ""},
-	{"schema", command_schema, "NAME", "print the JSON Schema of recipe, golden, report, verdict or bench", ""},
+	{"schema", command_schema, "NAME", "print the JSON Schema of recipe, golden, report, verdict, bench or capture", ""},
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 

@@ -8,12 +8,13 @@
 #include "suggest.h"
 
 #define WORDS_OF_ERROR 200
+#define WHOLE_LIST 131072    /* ids; servers that list fewer have fewer */
 
 int openai_open(struct openai *o, const char *url, const char *model, double timeout_s, const char *key, struct err *err)
 {
 	size_t n = strlen(url);
 
-	*o = (struct openai){.model = model, .shape = "none"};
+	*o = (struct openai){.model = model, .shape = "none", .seek = -1};
 	while (n > 0 && url[n - 1] == '/')
 		n--;
 	o->url = xasprintf("%.*s", (int)n, url);
@@ -49,8 +50,8 @@ static const char *complaint(const json_t *doc, const struct http_answer *a)
 	return text ? text : json_is_string(error) ? json_string_value(error) : a->bytes;
 }
 
-/* A JSON answer of status 200; NULL after err_set, with *status. */
-static json_t *exchange(struct openai *o, const char *path, const json_t *body, long *status, struct err *err)
+/* A JSON answer of status 200; NULL after err_set, with o->status. */
+static json_t *exchange(struct openai *o, const char *path, const json_t *body, struct err *err)
 {
 	char *url = xasprintf("%s/%s", o->url, path);
 	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -58,9 +59,9 @@ static json_t *exchange(struct openai *o, const char *path, const json_t *body, 
 	struct err why = {0};
 	json_t *doc = NULL;
 
-	*status = 0;
+	o->status = 0;
 	if (!http_exchange(&o->http, url, text, &a, err)) {
-		*status = a.status;
+		o->status = a.status;
 		doc = json_read_bytes(a.bytes, a.size, url, true, &why);
 		if (a.status != 200)
 			err_set(err, ERR_FAILED, "%s: status %ld: %.*s", url, a.status, WORDS_OF_ERROR, complaint(doc, &a));
@@ -88,8 +89,7 @@ static void note(char **to, const json_t *from)
 int openai_check_model(struct openai *o, struct err *err)
 {
 	struct err why = {0};
-	long status;
-	json_t *doc = exchange(o, "models", NULL, &status, &why);
+	json_t *doc = exchange(o, "models", NULL, &why);
 	const json_t *list = json_object_get(doc, "data"), *item;
 	size_t i, n = json_array_size(list);
 	const char **known = xcalloc(n + 1, sizeof(*known));
@@ -97,7 +97,7 @@ int openai_check_model(struct openai *o, struct err *err)
 	bool found = n == 0;
 
 	/* A server that does not answer at all would not answer the first question either. */
-	if (!doc && !status)
+	if (!doc && !o->status)
 		err_set(err, ERR_FAILED, "%s", why.text);
 	json_array_foreach(list, i, item) {
 		const char *id = json_string_value(json_object_get(item, "id"));
@@ -118,10 +118,10 @@ int openai_check_model(struct openai *o, struct err *err)
 /* ---- questions ---- */
 
 /* Greedy, whatever the server's defaults are; members that it does not know it ignores. */
-static json_t *question(const struct openai *o, json_t *prompt, int max_tokens)
+static json_t *question(const struct openai *o, json_t *prompt, int max_tokens, int logprobs)
 {
 	json_t *q = json_pack("{s:s, s:o, s:i, s:i, s:i, s:b, s:i, s:i}", "model", o->model, "prompt", prompt, "max_tokens", max_tokens,
-			      "temperature", 0, "logprobs", TOP_MAX, "stream", 0, "n", 1, "seed", 0);
+			      "temperature", 0, "logprobs", logprobs, "stream", 0, "n", 1, "seed", 0);
 
 	BUG_ON(!q);
 	json_put(q, "ignore_eos", json_true());
@@ -144,8 +144,7 @@ static int check_told(struct openai *o, const json_t *doc, struct err *err)
 
 static json_t *ask(struct openai *o, json_t *q, struct err *err)
 {
-	long status;
-	json_t *doc = exchange(o, "completions", q, &status, err);
+	json_t *doc = exchange(o, "completions", q, err);
 
 	json_decref(q);
 	if (doc && check_told(o, doc, err)) {
@@ -158,7 +157,7 @@ static json_t *ask(struct openai *o, json_t *q, struct err *err)
 int openai_complete(struct openai *o, struct openai_answer *a, const int32_t *ids, int n_ids, const char *text, int max_tokens,
 		    struct err *err)
 {
-	json_t *doc = ask(o, question(o, text ? json_string(text) : json_from_ids(ids, n_ids), max_tokens), err);
+	json_t *doc = ask(o, question(o, text ? json_string(text) : json_from_ids(ids, n_ids), max_tokens, TOP_MAX), err);
 	int failed = !doc || openai_read_answer(o, a, doc, o->url, n_ids, max_tokens, err);
 
 	json_decref(doc);
@@ -174,21 +173,14 @@ static json_t *joined(const int32_t *ids, int n, const int32_t *more, int n_more
 	return list;
 }
 
-static void note_given(struct openai_step *s, int32_t given)
-{
-	for (int i = 0; i < s->n_top; i++)
-		if (s->top[i].id == given) {
-			s->has_given = true;
-			s->given_logprob = s->top[i].value;
-			s->given_rank = i + 1;
-		}
-}
-
 /* One token after ids and given[0..j). */
-static int score_one(struct openai *o, struct openai_step *to, const int32_t *ids, int n_ids, const int32_t *given, int j, struct err *err)
+static int score_one(struct openai *o, struct openai_step *to, const int32_t *ids, int n_ids, const int32_t *given, int j, int logprobs,
+		     struct err *err)
 {
 	struct openai_answer one = {0};
-	json_t *doc = ask(o, question(o, joined(ids, n_ids, given, j), 1), err);
+
+	o->seek = given[j];
+	json_t *doc = ask(o, question(o, joined(ids, n_ids, given, j), 1, logprobs), err);
 	int failed = !doc || openai_read_answer(o, &one, doc, o->url, n_ids + j, 1, err);
 
 	json_decref(doc);
@@ -196,18 +188,31 @@ static int score_one(struct openai *o, struct openai_step *to, const int32_t *id
 		err_set(err, ERR_FAILED, "%s: no token came back for position %d", o->url, j);
 	else if (!failed && one.steps[0].n_top == 0)
 		err_set(err, ERR_FAILED, "%s: the answer has no log-probabilities, and mode forced is about nothing else", o->url);
-	if (!err->kind) {
+	if (!err->kind)
 		*to = one.steps[0];
-		note_given(to, given[j]);
-	}
+	o->seek = -1;
 	openai_answer_release(&one);
 	return err->kind ? -1 : 0;
+}
+
+/* The same position with the whole vocabulary listed, for a fed id that is none of the best.  A server may refuse such a list: then the
+ * step stays as it is. */
+static int score_whole(struct openai *o, struct openai_step *to, const int32_t *ids, int n_ids, const int32_t *given, int j, struct err *err)
+{
+	struct err why = {0};
+
+	if (o->narrow || !score_one(o, to, ids, n_ids, given, j, WHOLE_LIST, &why))
+		return 0;
+	if (o->status < 400 || o->status > 499)
+		return err_set(err, why.kind, "%s", why.text);
+	o->narrow = true;
+	return 0;
 }
 
 int openai_score(struct openai *o, struct openai_answer *a, const int32_t *ids, int n_ids, const int32_t *given, int n_given,
 		 bool *at_once, struct err *err)
 {
-	json_t *q = question(o, joined(ids, n_ids, given, n_given), 1), *doc;
+	json_t *q = question(o, joined(ids, n_ids, given, n_given), 1, TOP_MAX), *doc;
 
 	json_put(q, "prompt_logprobs", json_integer(TOP_MAX));
 	doc = ask(o, q, err);
@@ -221,7 +226,8 @@ int openai_score(struct openai *o, struct openai_answer *a, const int32_t *ids, 
 		return read < 0 ? -1 : 0;
 	a->steps = xcalloc((size_t)n_given + 1, sizeof(*a->steps));
 	for (; a->n < n_given; a->n++)
-		if (score_one(o, &a->steps[a->n], ids, n_ids, given, a->n, err))
+		if (score_one(o, &a->steps[a->n], ids, n_ids, given, a->n, TOP_MAX, err)
+		    || (!a->steps[a->n].has_given && score_whole(o, &a->steps[a->n], ids, n_ids, given, a->n, err)))
 			return -1;
 		else if (!a->steps[a->n].has_given)
 			break;

@@ -23,6 +23,9 @@ struct openai {
 	struct token_names *names;           /* owned; made when the first text is looked up */
 	char *server, *version;              /* owned; what the server says of itself; NULL: nothing */
 	const char *shape;                   /* of the last answer: "content", "classic", "token ids" */
+	long status;                         /* HTTP, of the last answer; 0: none came */
+	int32_t seek;                        /* the id whose place in a list is wanted, beyond the best 20 too; -1: none */
+	bool narrow;                         /* the server refused a list of more than 20 */
 };
 
 struct openai_step {
@@ -46,7 +49,8 @@ int openai_check_model(struct openai *o, struct err *err);
 int openai_complete(struct openai *o, struct openai_answer *a, const int32_t *ids, int n_ids, const char *text, int max_tokens,
 		    struct err *err);
 /* The choice after ids, ids+given[0], ...: n_given steps, in one exchange if the server knows prompt_logprobs (then *at_once), else in
- * one exchange a position.  Ends early where the server does not list the given id: then a->n < n_given. */
+ * one exchange a position, and a second one with the whole vocabulary listed where the given id is not among the best 20.  Ends early
+ * where the server does not list the given id even then: a->n < n_given. */
 int openai_score(struct openai *o, struct openai_answer *a, const int32_t *ids, int n_ids, const int32_t *given, int n_given,
 		 bool *at_once, struct err *err);
 void openai_answer_release(struct openai_answer *a);

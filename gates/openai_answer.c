@@ -80,14 +80,20 @@ static int by_value(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Sorts what was listed and keeps the best; an id that is there twice is a lie. */
-static int keep_best(struct openai_step *s, struct top *all, size_t n, const char *where, struct err *err)
+/* Sorts what was listed and keeps the best, and where `seek` stands; an id that is there twice is a lie. */
+static int keep_best(struct openai_step *s, struct top *all, size_t n, int32_t seek, const char *where, struct err *err)
 {
 	qsort(all, n, sizeof(*all), by_value);
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < i && i < 2 * TOP_MAX; k++)
 			if (all[k].id == all[i].id)
 				return err_set(err, ERR_FAILED, "%s: token %d is listed twice", where, all[i].id);
+	for (size_t i = 0; i < n && seek >= 0; i++)
+		if (all[i].id == seek) {
+			s->has_given = true;
+			s->given_logprob = all[i].value;
+			s->given_rank = (int)i + 1;
+		}
 	s->n_top = n < TOP_MAX ? (int)n : TOP_MAX;
 	memcpy(s->top, all, (size_t)s->n_top * sizeof(*all));
 	return 0;
@@ -103,7 +109,7 @@ static int as_logprob(const json_t *v, double *to, const char *where, struct err
 
 /* ---- content: llama-server ---- */
 
-static int read_content_step(struct openai_step *s, const json_t *item, const char *where, struct err *err)
+static int read_content_step(const struct openai *o, struct openai_step *s, const json_t *item, const char *where, struct err *err)
 {
 	const json_t *id = json_object_get(item, "id"), *list = json_object_get(item, "top_logprobs"), *one;
 	struct top *all = xcalloc(json_array_size(list) + 1, sizeof(*all));
@@ -119,7 +125,7 @@ static int read_content_step(struct openai_step *s, const json_t *item, const ch
 		as_logprob(json_object_get(one, "logprob"), &all[i].value, where, err);
 	}
 	if (!err->kind)
-		keep_best(s, all, json_array_size(list), where, err);
+		keep_best(s, all, json_array_size(list), o->seek, where, err);
 	free(all);
 	return err->kind ? -1 : 0;
 }
@@ -145,9 +151,10 @@ static int read_classic_top(struct openai *o, struct openai_step *s, const json_
 			kept++;
 	}
 	if (!err->kind)
-		keep_best(s, all, kept, where, err);
+		keep_best(s, all, kept, o->seek, where, err);
 	while (s->n_top > 0 && s->top[s->n_top - 1].value <= unknown)
 		s->n_top--;
+	s->has_given = s->has_given && s->given_logprob > unknown;
 	free(all);
 	return err->kind ? -1 : 0;
 }
@@ -219,7 +226,7 @@ static int read_content(struct openai *o, struct openai_answer *a, const json_t 
 	o->shape = "content";
 	a->steps = xcalloc(json_array_size(content) + 1, sizeof(*a->steps));
 	json_array_foreach(content, i, item)
-		if (read_content_step(&a->steps[a->n++], item, where, err))
+		if (read_content_step(o, &a->steps[a->n++], item, where, err))
 			return -1;
 	return 0;
 }
@@ -283,7 +290,7 @@ static int read_prompt_step(struct openai_step *s, const json_t *map, int32_t gi
 	}
 	if (!err->kind && n == 0)
 		err_set(err, ERR_FAILED, "%s: prompt_logprobs lists nothing", where);
-	if (!err->kind && !keep_best(s, all, n, where, err))
+	if (!err->kind && !keep_best(s, all, n, -1, where, err))
 		s->id = s->top[0].id;
 	free(all);
 	return err->kind ? -1 : 0;

@@ -6,9 +6,9 @@
 
 START_TEST(schemas)
 {
-	static const char *const names[] = { "recipe", "golden", "report", "verdict", "bench" };
+	static const char *const names[] = { "recipe", "golden", "report", "verdict", "bench", "capture" };
 
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 6; i++) {
 		char *path = xasprintf("contract/schemas/%s.schema.json", names[i]), *file, id[32];
 		json_t *schema;
 		size_t size;
@@ -23,7 +23,7 @@ START_TEST(schemas)
 		free(file);
 		free(path);
 	}
-	ck_assert_ptr_null(schema_names[5]);
+	ck_assert_ptr_null(schema_names[6]);
 	ck_assert_ptr_null(schema_text("exit"));
 	ck_assert_ptr_null(schema_text(""));
 }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "contract/json.h"
+#include "contract/tests/schema_check.h"
 #include "gates/capture.h"
 #include "gates/golden_tool.h"
 
@@ -212,19 +213,73 @@ START_TEST(the_example_engine_passes_the_gate)
 }
 END_TEST
 
+/* A capture recipe as JSON, for the schema that users are given. */
+static json_t *as_json(const struct ynode *n)
+{
+	json_t *out = n->kind == YNODE_MAP ? json_object() : json_array();
+	int64_t i;
+
+	if (n->kind == YNODE_SCALAR) {
+		json_decref(out);
+		return ynode_is_int(n, &i) ? json_integer(i) : ynode_is_number(n) ? json_real(strtod(n->text, NULL)) : json_string(n->text);
+	}
+	for (int k = 0; k < n->n; k++) {
+		if (n->kind == YNODE_MAP)
+			json_object_set_new(out, n->keys[k], as_json(&n->items[k]));
+		else
+			json_array_append_new(out, as_json(&n->items[k]));
+	}
+	return out;
+}
+
+static bool schema_takes(const char *text)
+{
+	struct yaml y = {0};
+	struct err why = {0};
+
+	ck_assert_msg(yaml_load_bytes(&y, text, strlen(text), "c.yaml", &why) == 0, "%s", why.text);
+	json_t *v = as_json(&y.root);
+	bool takes = schema_check("capture", NULL, v, &why);
+
+	json_decref(v);
+	yaml_release(&y);
+	return takes;
+}
+
+static const char *const good[] = {
+	"profiles: {a: {program: vllm}}", "profiles: {a: {program: vllm, mode: batch, args: [--kw, 64, '{\"a\": 1}']}, b-1: {program: transformers, mode: forced}}",
+	"profiles: {a: {program: openai, url: \"http://x\", model: m, prompts: text, key_env: K}}\nrepeats: 3\ntimeout_s: 0.5\npython: p",
+	"profiles: {a: {program: argv, argv: [./e, -v]}}",
+};
+
+START_TEST(the_schema_and_the_reader_agree)
+{
+	static const char *const counts[] = {"4", "like:g.json:base"};
+	char *text = xasprintf("schema: assay/capture/1\nname: x\nmodel: m\nprompts: p\ngolden: g\ntokens: %s\n%s\n", counts[_i % 2], good[_i]);
+	struct capture c;
+
+	ck_assert_msg(capture_load_bytes(&c, text, strlen(text), "c.yaml", &err) == 0, "%s", err.text);
+	ck_assert(schema_takes(text));
+	capture_release(&c);
+	free(text);
+}
+END_TEST
+
+#define READER_ALONE 2       /* the first of these: no schema can say them */
 static const struct { const char *line, *says; } bad[] = {
+	{"profiles: {a: {program: argv, argv: [x], mode: forced}}", "c.yaml:7:12: profile `a`: the first profile runs freely: its ids are what mode "
+	 "forced feeds"},
+	{"name: again", "c.yaml:7:1: duplicate key `name` (first on line 2)"},
 	{"profiles: {a: {program: transformer}}", "c.yaml:7:25: program: unknown program `transformer`; did you mean `transformers`?"},
 	{"profiles: {a: {}}", "c.yaml:7:15: a: missing key `program`"},
 	{"profiles: {a: {program: openai, url: \"http://x\"}}", "c.yaml:7:15: a: missing key `model`"},
 	{"profiles: {a: {program: vllm, argv: [x]}}", "c.yaml:7:31: a: unknown key `argv`; did you mean `args`?"},
 	{"profiles: {a: {program: vllm, mode: free}}", "c.yaml:7:37: mode: unknown mode `free`; known: forced, single, batch"},
-	{"profiles: {a: {program: argv, argv: [x], mode: forced}}", "c.yaml:7:12: profile `a`: the first profile runs freely: its ids are what mode "
-	 "forced feeds"},
+	{"profiles: {a: {program: argv, argv: []}}", "c.yaml:7:37: argv: no program in it"},
 	{"profiles: {}", "c.yaml:7:11: profiles: none in it"},
 	{"profiles: {../a: {program: vllm}}", "c.yaml:7:12: profile `../a`: a name is up to 64 letters, digits, - and _, and starts with a letter or digit"},
 	{"profiles: {a: {program: vllm}}\nrepeats: 1", "c.yaml:8:10: repeats: 1 is less than 2"},
 	{"profiles: {a: {program: vllm}}\nprofile: x", "c.yaml:8:1: capture: unknown key `profile`; did you mean `profiles`?"},
-	{"name: again", "c.yaml:7:1: duplicate key `name` (first on line 2)"},
 };
 
 START_TEST(a_bad_recipe_is_refused_in_its_place)
@@ -235,6 +290,7 @@ START_TEST(a_bad_recipe_is_refused_in_its_place)
 	ck_assert_int_eq(capture_load_bytes(&c, text, strlen(text), "c.yaml", &err), -1);
 	ck_assert_int_eq(err.kind, ERR_INPUT);
 	ck_assert_str_eq(err.text, bad[_i].says);
+	ck_assert(_i < READER_ALONE || !schema_takes(text));
 	capture_release(&c);
 	free(text);
 }
@@ -251,6 +307,7 @@ START_TEST(the_bundled_recipe_is_read)
 	ck_assert_str_eq(c.profiles[1].mode, "forced");
 	ck_assert_str_eq(c.profiles[4].args[1], "fp32");
 	ck_assert_int_eq(c.repeats, 2);
+	ck_assert(schema_takes(bytes));
 	capture_release(&c);
 	free(bytes);
 }
@@ -285,6 +342,7 @@ int main(void)
 	tcase_add_test(tc, the_example_engine_passes_the_gate);
 	tcase_add_loop_test(tc, a_bad_recipe_is_refused_in_its_place, 0, (int)(sizeof(bad) / sizeof(bad[0])));
 	tcase_add_test(tc, the_bundled_recipe_is_read);
+	tcase_add_loop_test(tc, the_schema_and_the_reader_agree, 0, (int)(sizeof(good) / sizeof(good[0])));
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
 

@@ -108,7 +108,7 @@ static const struct {
 	{{"explain"}, "assay explain: which recipe or run directory? (assay explain --help)"},
 	{{"explain", "gates/tests/recipes/invalid/alias/recipe.yaml"},
 	 "assay: gates/tests/recipes/invalid/alias/recipe.yaml:10:8: alias `*b`: a recipe has no aliases"},
-	{{"schema"}, "assay schema: which? known: recipe, golden, report, verdict, bench"},
+	{{"schema"}, "assay schema: which? known: recipe, golden, report, verdict, bench, capture"},
 	{{"schema", "recip"}, "assay schema: no schema is named `recip`; did you mean `recipe`?"},
 	{{"doctor", "now"}, "assay doctor: takes no argument"},
 };
@@ -154,9 +154,9 @@ END_TEST
 
 START_TEST(schemas_are_printed_as_they_are)
 {
-	static const char *const names[] = {"recipe", "golden", "report", "verdict", "bench"};
+	static const char *const names[] = {"recipe", "golden", "report", "verdict", "bench", "capture"};
 
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 6; i++) {
 		char *path = xasprintf("contract/schemas/%s.schema.json", names[i]);
 		struct err err = {0};
 		size_t size;

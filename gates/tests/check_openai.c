@@ -26,11 +26,14 @@ static struct tokenizer *tokenizer;
 static struct err err;
 static char *assay, *replay_server;      /* as built beside this test */
 static char dir[64];
+static char *trusted;                    /* owned; certificates that `ask` trusts; NULL: the system's */
 
 /* ---- the server ---- */
 
-static void serve(const char *shape, const char *trick)
+/* host: over TLS, with a certificate of its own for that host, in `dir`/certificate.pem. */
+static void serve_as(const char *shape, const char *trick, const char *host)
 {
+	char *certificate = host ? path_join(dir, "certificate.pem") : NULL;
 	int in[2], out[2], port = 0;
 
 	ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
@@ -39,7 +42,7 @@ static void serve(const char *shape, const char *trick)
 	if (server.pid == 0) {
 		dup2(in[0], 0);
 		dup2(out[1], 1);
-		execl(replay_server, "replay_server", GOLDEN, "base", TOKENIZER, shape, trick, NULL);
+		execl(replay_server, "replay_server", GOLDEN, "base", TOKENIZER, shape, trick, certificate, host, NULL);
 		_exit(99);
 	}
 	close(in[0]);
@@ -49,7 +52,13 @@ static void serve(const char *shape, const char *trick)
 	ck_assert_int_eq(fscanf(f, "%d", &port), 1);
 	fclose(f);
 	server.in = in[1];
-	snprintf(server.url, sizeof(server.url), "http://127.0.0.1:%d/v1", port);
+	snprintf(server.url, sizeof(server.url), "http%s://127.0.0.1:%d/v1", host ? "s" : "", port);
+	free(certificate);
+}
+
+static void serve(const char *shape, const char *trick)
+{
+	serve_as(shape, trick, NULL);
 }
 
 static void start(void)
@@ -74,6 +83,8 @@ static void stop(void)
 	}
 	ck_assert_int_eq(system(command), 0);
 	free(command);
+	free(trusted);
+	trusted = NULL;
 	tokenizer_free(tokenizer);
 	golden_release(&golden);
 }
@@ -94,6 +105,7 @@ static int ask(struct openai *o, struct openai_answer *a, double timeout_s, cons
 		return -1;
 	o->tokenizer = tokenizer;
 	o->http.max_bytes = 1 << 20;
+	o->http.ca_file = trusted;
 	return openai_check_model(o, &err) || openai_complete(o, a, p->ids, p->n, text, STEPS, &err) ? -1 : 0;
 }
 
@@ -179,6 +191,103 @@ START_TEST(forced_mode_scores_every_position)
 }
 END_TEST
 
+/* The k-th id that the golden does not list; the server gives it -40 - 0.01 id when it is asked for a longer list. */
+static int32_t unlisted(const struct golden_step *s, int k)
+{
+	int32_t id = 0;
+
+	for (;; id++) {
+		bool listed = false;
+
+		for (int i = 0; i < s->n_top; i++)
+			listed = listed || s->top[i].id == id;
+		if (!listed && k-- == 0)
+			return id;
+	}
+}
+
+/* An id that is none of the best 20 is looked up in a list of everything, where the server gives one; else the row ends. */
+static const struct { const char *shape, *trick; int n; bool narrow; } lists[] = {
+	{"content", "honest", STEPS, false}, {"ids", "honest", STEPS, false}, {"content", "narrow", STEPS - 1, true}, {"ids", "narrow", STEPS - 1, true},
+};
+
+START_TEST(a_fed_id_outside_the_best)
+{
+	const struct golden_prompt *p = &golden.prompts[golden_prompt_find(&golden, "p3")];
+	const struct golden_row *row = row_of("p3");
+	int32_t fed[STEPS];
+	int at = STEPS - 1;
+	struct openai o;
+	struct openai_answer a = {0};
+	bool at_once;
+
+	memcpy(fed, row->ids, sizeof(fed));
+	fed[at] = unlisted(&row->steps[at], 5);
+	serve(lists[_i].shape, lists[_i].trick);
+	ck_assert_int_eq(openai_open(&o, server.url, "replayed", 10, NULL, &err), 0);
+	ck_assert_msg(openai_score(&o, &a, p->ids, p->n, fed, STEPS, &at_once, &err) == 0, "%s", err.text);
+	ck_assert_int_eq(a.n, lists[_i].n);
+	ck_assert_int_eq(o.narrow, lists[_i].narrow);
+	for (int t = 0; t < a.n; t++)
+		check_step(&a.steps[t], &row->steps[t]);
+	if (!lists[_i].narrow) {
+		ck_assert(a.steps[at].has_given);
+		ck_assert_int_eq(a.steps[at].given_rank, 26);
+		ck_assert_double_eq_tol(a.steps[at].given_logprob, -40 - 0.01 * fed[at], 1e-9);
+	}
+	openai_answer_release(&a);
+	openai_release(&o);
+}
+END_TEST
+
+/* ---- TLS ---- */
+
+/* Nobody vouches for this server: nothing is said to it, and nothing taken from it. */
+START_TEST(a_certificate_that_nobody_signed)
+{
+	struct openai o;
+	struct openai_answer a = {0};
+
+	serve_as("content", "honest", "127.0.0.1");
+	ck_assert_int_eq(ask(&o, &a, 10, NULL), -1);
+	ck_assert_int_eq(err.kind, ERR_FAILED);
+	ck_assert_msg(strstr(err.text, "certificate") != NULL, "%s", err.text);
+	ck_assert_int_eq((int)o.status, 0);
+	openai_answer_release(&a);
+	openai_release(&o);
+}
+END_TEST
+
+/* The same server answers whom it convinces: it was the certificate that was refused above, and not TLS. */
+START_TEST(a_certificate_that_is_trusted)
+{
+	struct openai o;
+	struct openai_answer a;
+
+	serve_as("content", "honest", "127.0.0.1");
+	trusted = path_join(dir, "certificate.pem");
+	ck_assert_msg(ask(&o, &a, 10, NULL) == 0, "%s", err.text);
+	ck_assert_int_eq(a.n, STEPS);
+	check_step(&a.steps[0], &row_of("p0")->steps[0]);
+	openai_answer_release(&a);
+	openai_release(&o);
+}
+END_TEST
+
+START_TEST(a_certificate_for_another_host)
+{
+	struct openai o;
+	struct openai_answer a = {0};
+
+	serve_as("content", "honest", _i ? "127.0.0.2" : "example.org");
+	trusted = path_join(dir, "certificate.pem");
+	ck_assert_int_eq(ask(&o, &a, 10, NULL), -1);
+	ck_assert_msg(strstr(err.text, "certificate") && strstr(err.text, "match"), "%s", err.text);
+	openai_answer_release(&a);
+	openai_release(&o);
+}
+END_TEST
+
 /* ---- broken and lying servers ---- */
 
 static const struct { const char *trick, *says; } lies[] = {
@@ -186,7 +295,7 @@ static const struct { const char *trick, *says; } lies[] = {
 	{"no-logprobs", "no log-probabilities and no token ids"}, {"endless", "longer than 1048576 bytes"},
 	{"other-model", "answered as model `another`"}, {"no-such-model", "has no model `replayed`"}, {"more", "6 tokens came back, 5 were asked"},
 	{"bos", "the server counts 6 prompt tokens where 5 were meant"}, {"above-zero", "log-probability is above 0"},
-	{"garbage", "http://127.0.0.1:"}, {"twice", "is listed twice"},
+	{"garbage", "http://127.0.0.1:"}, {"twice", "is listed twice"}, {"redirect", "status 307"},
 };
 
 START_TEST(a_lie_is_an_error)
@@ -203,12 +312,15 @@ START_TEST(a_lie_is_an_error)
 }
 END_TEST
 
+/* Late, silent from the first word on, silent in a handshake, or never done: one limit for all. */
+static const struct { const char *trick, *host; } late[] = {{"slow", NULL}, {"mute", NULL}, {"mute", "127.0.0.1"}, {"drip", NULL}};
+
 START_TEST(a_slow_server_meets_its_limit)
 {
 	struct openai o;
 	struct openai_answer a;
 
-	serve("content", "slow");
+	serve_as("content", late[_i].trick, late[_i].host);
 	ck_assert_int_eq(ask(&o, &a, 0.5, NULL), -1);
 	ck_assert_msg(strstr(err.text, "no whole answer within 0.5 s") != NULL, "%s", err.text);
 	openai_answer_release(&a);
@@ -327,11 +439,14 @@ static const struct { const char *shape, *trick, *modes, *require; int code; con
 	{"content", "status-500", "free", "", 2, "exit code 1: assay openai: prompt p0, mode free: http://127.0.0.1:"},
 	{"ids", "other-model", "free", "", 2, "answered as model `another`, asked was `replayed`"},
 	{"content", "no-logprobs", "free", "", 2, "no log-probabilities"},
+	{"https", "honest", "free", "", 2, "exit code 1: assay openai: https://127.0.0.1:"},
 };
 
 START_TEST(a_server_is_a_leg)
 {
-	serve(legs[_i].shape, legs[_i].trick);
+	bool secret = strcmp(legs[_i].shape, "https") == 0;
+
+	serve_as(secret ? "content" : legs[_i].shape, legs[_i].trick, secret ? "127.0.0.1" : NULL);
 	int code = run_leg(legs[_i].modes, legs[_i].require);
 	char *reason = leg_reason();
 
@@ -351,6 +466,7 @@ START_TEST(no_key_is_written)
 			       "steps: 5\nlegs: {served: {engine: {openai: \"%s\", model: replayed, key_env: CHECK_OPENAI_KEY}}}\n",
 			       getcwd((char[4096]){0}, 4096), getcwd((char[4096]){0}, 4096), server.url);
 	char *command = xasprintf("%s run %s --quiet --out %s/run > %s/out 2>&1; grep -r s3cret %s", assay, recipe, dir, dir, dir);
+	char *without = xasprintf("rm -r %s/run; %s run %s --quiet --out %s/run > %s/out 2>&1", dir, assay, recipe, dir, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
@@ -358,6 +474,13 @@ START_TEST(no_key_is_written)
 
 	ck_assert_msg(strstr(reason, "status 401: wrong key ***********") != NULL, "%s", reason);
 	free(reason);
+	/* one that is not there is said, and nothing is asked without it */
+	unsetenv("CHECK_OPENAI_KEY");
+	ck_assert_int_eq(WEXITSTATUS(system(without)), 2);
+	reason = leg_reason();
+	ck_assert_msg(strstr(reason, "the environment variable CHECK_OPENAI_KEY, which key_env names, is not set") != NULL, "%s", reason);
+	free(reason);
+	free(without);
 	free(command);
 	free(text);
 	free(recipe);
@@ -393,7 +516,11 @@ int main(void)
 	tcase_add_test(tc, texts_are_looked_up);
 	tcase_add_loop_test(tc, forced_mode_scores_every_position, 0, 2);
 	tcase_add_loop_test(tc, a_lie_is_an_error, 0, COUNT(lies));
-	tcase_add_test(tc, a_slow_server_meets_its_limit);
+	tcase_add_loop_test(tc, a_fed_id_outside_the_best, 0, COUNT(lists));
+	tcase_add_test(tc, a_certificate_that_nobody_signed);
+	tcase_add_test(tc, a_certificate_that_is_trusted);
+	tcase_add_loop_test(tc, a_certificate_for_another_host, 0, 2);
+	tcase_add_loop_test(tc, a_slow_server_meets_its_limit, 0, COUNT(late));
 	tcase_add_test(tc, no_server_is_an_error);
 	tcase_add_test(tc, urls_and_keys_are_checked);
 	tcase_add_loop_test(tc, recorded_answers_are_read, 0, COUNT(recorded));
