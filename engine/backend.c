@@ -1,5 +1,8 @@
 #include "backend.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 const struct backend *backend_find(int backend_value, struct err *err)
 {
 	(void)err;   /* a build with all backends refuses none */
@@ -45,4 +48,30 @@ size_t dtype_size(enum dtype d)
 		return 1;
 	}
 	BUG("dtype %d", d);
+}
+
+enum { ALIGN = 64 };
+
+/* What xcalloc returned is kept in the word before. */
+void *host_alloc(struct device *dev, size_t bytes)
+{
+	(void)dev;
+	BUG_ON(bytes > SIZE_MAX - ALIGN - sizeof(void *));
+	char *base = xcalloc(1, bytes + ALIGN + sizeof(void *));
+	char *p = base + sizeof(void *);
+
+	p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
+	memcpy(p - sizeof(base), &base, sizeof(base));
+	return p;
+}
+
+void host_free(struct device *dev, void *p)
+{
+	void *base;
+
+	(void)dev;
+	if (!p)
+		return;
+	memcpy(&base, (char *)p - sizeof(base), sizeof(base));
+	free(base);
 }

@@ -187,5 +187,8 @@ void cuda_features(struct report_cell **cells, int *n);
 /* NULL and ERR_CANNOT_RUN if this build lacks it. */
 const struct backend *backend_find(int backend_value, struct err *err);
 size_t dtype_size(enum dtype d);       /* bytes of an element */
+/* `alloc` and `free` of a backend whose memory is the host's; dev is not used. */
+void *host_alloc(struct device *dev, size_t bytes);
+void host_free(struct device *dev, void *p);
 
 #endif

@@ -105,33 +105,10 @@ static void cut_arena(struct device *dev, struct cutter *a, const struct limits 
 
 /* ---- life ---- */
 
-static void *cpu_alloc(struct device *dev, size_t bytes)
-{
-	(void)dev;
-	BUG_ON(bytes > SIZE_MAX - ALIGN - sizeof(void *));
-	char *base = xcalloc(1, bytes + ALIGN + sizeof(void *));
-	char *p = base + sizeof(void *);
-
-	p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
-	memcpy(p - sizeof(base), &base, sizeof(base));
-	return p;
-}
-
-static void cpu_free(struct device *dev, void *p)
-{
-	void *base;
-
-	(void)dev;
-	if (!p)
-		return;
-	memcpy(&base, (char *)p - sizeof(base), sizeof(base));
-	free(base);
-}
-
 static void cpu_close(struct device *dev)
 {
 	pool_release(dev->pool);
-	cpu_free(dev, dev->arena);
+	host_free(dev, dev->arena);
 	free(dev);
 }
 
@@ -159,7 +136,7 @@ static int cpu_open(struct device **out, struct model *m, const struct arm *arm,
 		return -1;
 	}
 	cut_arena(dev, &a, limits);
-	dev->arena = cpu_alloc(dev, a.used);
+	dev->arena = host_alloc(dev, a.used);
 	cut_arena(dev, &(struct cutter){.base = dev->arena}, limits);
 	*out = dev;
 	return 0;
@@ -280,8 +257,8 @@ const struct backend cpu_backend = {
 	.name = "cpu",
 	.open = cpu_open,
 	.close = cpu_close,
-	.alloc = cpu_alloc,
-	.free = cpu_free,
+	.alloc = host_alloc,
+	.free = host_free,
 	.act_dtype = cpu_dtype,
 	.residual_dtype = cpu_dtype,
 	.upload = cpu_copy,

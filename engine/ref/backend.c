@@ -5,32 +5,6 @@
 #include "engine/quant.h"
 #include "ref.h"
 
-#define ALIGN 64
-
-/* Zeroed and aligned; what xcalloc returned is kept in the word before. */
-static void *ref_alloc(struct device *dev, size_t bytes)
-{
-	(void)dev;
-	BUG_ON(bytes > SIZE_MAX - ALIGN - sizeof(void *));
-	char *base = xcalloc(1, bytes + ALIGN + sizeof(void *));
-	char *p = base + sizeof(void *);
-
-	p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
-	memcpy(p - sizeof(base), &base, sizeof(base));
-	return p;
-}
-
-static void ref_free(struct device *dev, void *p)
-{
-	void *base;
-
-	(void)dev;
-	if (!p)
-		return;
-	memcpy(&base, (char *)p - sizeof(base), sizeof(base));
-	free(base);
-}
-
 static int max_int(int a, int b)
 {
 	return a > b ? a : b;
@@ -250,8 +224,8 @@ const struct backend ref_backend = {
 	.name = "ref",
 	.open = ref_open,
 	.close = ref_close,
-	.alloc = ref_alloc,
-	.free = ref_free,
+	.alloc = host_alloc,
+	.free = host_free,
 	.act_dtype = ref_dtype,
 	.residual_dtype = ref_dtype,
 	.upload = ref_copy,
