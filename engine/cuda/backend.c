@@ -42,7 +42,10 @@ static void cuda_add_rms_norm(struct device *dev, void *x, void *h, const void *
 
 static void cuda_add(struct device *dev, void *h, const void *y, int T, int H)
 {
-	RUN(dev, launch_residual(residual_of(dev, h, y, H), T, dev->stream));
+	struct residual r = residual_of(dev, h, y, H);
+
+	if (r.y || r.down)                            /* else the mixer has added its output */
+		RUN(dev, launch_residual(r, T, dev->stream));
 }
 
 static void cuda_combine(struct device *dev, void *y, const void *x, int T, int n)
@@ -109,6 +112,10 @@ static void cuda_ssm_scan(struct device *dev, void *y, const void *u, int ldu, c
 	struct scan_args c = { .T = T, .Q = shape->chunk_size, .sums = dev->scan_sums, .states = dev->scan_states };
 
 	a.state = (char *)ssm.data + slot * ssm.stride * dtype_size(ssm.dtype);
+	if (T == 1 && shape->state <= 256) {
+		RUN(dev, launch_ssm_chunk_token(a, dev->stream));
+		return;
+	}
 	c.first = c.Q - (int)(pos % c.Q);
 	c.first = c.first < T ? c.first : T;
 	c.chunks = 1 + (T - c.first + c.Q - 1) / c.Q;

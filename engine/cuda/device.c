@@ -206,6 +206,7 @@ static int find_device(struct device *dev, struct err *err)
 	launch_overlap = p.major >= 9;
 	dev->fused = p.major >= 9 && dev->bf16 && !cuda_unfused;
 	dev->capability = p.major * 10 + p.minor;
+	dev->multiprocessors = p.multiProcessorCount;
 	OPEN(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
 	return 0;
 }

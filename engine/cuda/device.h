@@ -81,7 +81,7 @@ struct device {
 	struct nvml *nvml;                /* owned; NULL where NVML is missing */
 	/* Fused decode (fused.c): scratch for STREAM_ROWS rows, and what waits to be done with the next kernel. */
 	bool fused;                       /* sm_90 and compute: bf16 */
-	int capability;                   /* 90 for sm_90 */
+	int capability, multiprocessors;  /* 90 for sm_90 */
 	float *proj, *conv_out, *mix;     /* a Mamba mixer's in_proj, convolution and state output; also q and attention */
 	uint16_t *rows_bf16, *shared_up;      /* bf16 rows [T, padded width] */
 	float *shared_out, *step_weight;
@@ -166,6 +166,8 @@ void norm_later(struct device *dev, void *x, void *h, const void *y, const float
 /* Does x wait for its norm?  Then norm_to_rows computes it into rows_bf16 alone, as a product's input. */
 bool norm_waits_for(const struct device *dev, const void *x, int T);
 void norm_to_rows(struct device *dev, int in, int act, float input_scale);
+/* y = norm of the residual stream W^T for a single token whose norm waits; false: not for this shape. */
+bool solo_product(struct device *dev, float *y, const struct linear *l, enum numerics numerics, int bf16);
 /* What y stands for. */
 struct residual residual_of(struct device *dev, void *h, const void *y, int H);
 

@@ -8,7 +8,7 @@ static int tile_width(const struct device *dev, int entries, int experts, bool p
 	int share = entries / experts;
 
 	(void)dev;
-	return !packed || share < 6 ? 8 : share < 12 ? 16 : share < 24 ? 32 : 64;
+	return !packed || share < 6 ? 8 : share < 12 ? 16 : share < 24 ? 32 : share < 40 ? 64 : 128;
 }
 
 /* Operand rows of a projection: one for each entry if the input is quantised by its expert, else one for each source row. */

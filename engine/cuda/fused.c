@@ -29,6 +29,7 @@ int fused_open(struct device *dev, struct err *err)
 	if (!dev->fused)
 		return 0;
 	OPEN(launch_stream_open());
+	OPEN(launch_solo_open());
 	if (alloc(dev, &dev->proj, rows * largest(in_proj, q), sizeof(float), err) ||
 	    alloc(dev, &dev->conv_out, rows * c->conv_dim, sizeof(float), err) ||
 	    alloc(dev, &dev->mix, rows * c->d_inner, sizeof(float), err) ||
@@ -104,61 +105,6 @@ static void stream(struct device *dev, struct stream_args a, int kind)
 
 static int kind_of_product(const struct packed_matrix *w) { return product_of(w->format, w->act); }
 
-/* ---- weights of later kernels ---- */
-
-static void ahead(struct stream_args *a, const void *p, int64_t bytes)
-{
-	int i = 0;
-
-	while (i < STREAM_AHEAD && a->ahead[i].p)
-		i++;
-	if (i < STREAM_AHEAD && p) {
-		a->ahead[i].p = p;
-		a->ahead[i].bytes = bytes / 16 * 16;
-	}
-}
-
-static void ahead_matrix(struct stream_args *a, const struct linear *l)
-{
-	const struct matrix *m = l->out ? l->prepared : NULL;
-
-	if (m && m->packed.weight)
-		ahead(a, m->packed.weight, packed_bytes(&m->packed));
-}
-
-/* What the layer after this one reads first; behind the last layer the beginning of the head. */
-static void ahead_next(const struct device *dev, struct stream_args *a, const struct layer *layer)
-{
-	const struct model *m = dev->model;
-	const struct layer *next = layer + 1;
-
-	if (next == m->layers + m->config.num_hidden_layers) {
-		const struct matrix *head = m->lm_head.prepared;
-
-		if (head && head->packed.weight)
-			ahead(a, head->packed.weight, 24 << 20);
-		return;
-	}
-	switch (next->block) {
-	case BLOCK_MAMBA:
-		ahead_matrix(a, &next->mamba.in_proj);
-		return;
-	case BLOCK_ATTN:
-		ahead_matrix(a, &next->attn.q_proj);
-		ahead_matrix(a, &next->attn.k_proj);
-		ahead_matrix(a, &next->attn.v_proj);
-		return;
-	case BLOCK_MOE:
-		ahead(a, device_vector(dev, next->moe.gate),
-		      (int64_t)m->config.n_routed_experts * m->config.hidden_size * (int64_t)sizeof(float));
-		ahead_matrix(a, &next->moe.shared.up_proj);
-		ahead_matrix(a, &next->moe.shared.down_proj);
-		return;
-	default:
-		return;
-	}
-}
-
 static struct packed_matrix scaled(const struct linear *l, struct rule rule)
 {
 	const struct matrix *m = l->prepared;
@@ -192,11 +138,216 @@ static void out_product(struct device *dev, float *y, const struct linear *l, st
 	stream(dev, a, kind_of_product(&a.w[0]));
 }
 
-/* ---- Mamba-2 ---- */
+/* ---- what the mixers' kernels take ---- */
 
-static void gate(struct device *dev, const struct mamba *w, struct rule rule, int T)
+static struct ssm_args mamba_ssm(struct device *dev, const struct mamba *w, const struct mixer_state *state)
 {
 	const struct config *c = &dev->model->config;
+	struct ssm_shape shape = {
+		.heads = c->mamba_num_heads, .head_dim = c->mamba_head_dim, .groups = c->n_groups,
+		.state = c->ssm_state_size,
+	};
+
+	return ssm_args(dev, dev->mix, dev->conv_out, c->conv_dim, dev->proj + c->d_inner + c->conv_dim, w->in_proj.out,
+			state->ssm, w, &shape, c->time_step_limit);
+}
+
+static struct stream_conv mamba_conv(struct device *dev, const struct mamba *w, const struct mixer_state *state)
+{
+	const struct config *c = &dev->model->config;
+
+	return (struct stream_conv){
+		.u = dev->conv_out, .state = state->conv.data, .w = device_vector(dev, w->conv_weight),
+		.bias = device_vector(dev, w->conv_bias), .stride = (int64_t)state->conv.stride,
+		.first = c->d_inner, .channels = c->conv_dim, .kernel = c->conv_kernel,
+	};
+}
+
+static struct stream_kv attn_kv(const struct attn *w, const struct mixer_state *state, int kind)
+{
+	return (struct stream_kv){
+		.k_cache = state->k.data, .v_cache = state->v.data, .k_stride = (int64_t)state->k.stride,
+		.v_stride = (int64_t)state->v.stride, .pos = state->pos, .k_scale = w->k_scale,
+		.v_scale = w->v_scale, .kind = kind,
+	};
+}
+
+static struct route_args route_of(const struct device *dev, const struct moe *w)
+{
+	const struct config *c = &dev->model->config;
+	struct route_shape shape = {
+		.experts = c->n_routed_experts, .per_token = c->num_experts_per_tok, .n_group = c->n_group,
+		.topk_group = c->topk_group, .norm_topk_prob = c->norm_topk_prob, .scaling = c->routed_scaling_factor,
+	};
+
+	return route_args(dev, w->correction_bias, &shape);
+}
+
+/* ---- a single token: solo.cu ---- */
+
+/* The residual stream with nothing pending; the norm that waits is left to the product that reads it. */
+static float *settled_stream(struct device *dev)
+{
+	dev->norm_waits = false;
+	if (dev->norm.r.y || dev->norm.r.down)
+		RUN_NOW(dev, launch_residual(dev->norm.r, 1, dev->stream));
+	return dev->norm.r.h;
+}
+
+/* The mixer has added its output to the stream: y stands for nothing. */
+static void added(struct device *dev, const void *y)
+{
+	dev->parts = (struct residual){0};
+	dev->parts_y = y;
+}
+
+static struct solo_input norm_input(struct device *dev, const struct linear *l, enum numerics numerics)
+{
+	int act = act_of(numerics);
+
+	return (struct solo_input){
+		.kind = SOLO_NORM, .in = l->in, .ld = padded(l->in), .x = settled_stream(dev), .w = dev->norm.w,
+		.threads = solo_norm_threads(padded(l->in)), .act = act, .wide = dev->wide, .eps = dev->norm.eps,
+		.input_scale = act == ACT_NONE ? 1 : l->input_scale,
+	};
+}
+
+static void solo(struct device *dev, struct solo_args a, int output, int kind)
+{
+	for (int i = 0; i < a.segments; i++)
+		a.units += a.w[i].tiles;
+	RUN_NOW(dev, launch_solo(a, output, kind, dev->stream));
+}
+
+/* The stream += rows W^T: the end of a mixer. */
+static void solo_out(struct device *dev, const struct linear *l, struct rule rule, struct solo_input input)
+{
+	struct solo_args a = {
+		.input = input, .w = { scaled(l, rule) }, .segments = 1, .h = dev->norm.r.h, .bf16 = 1,
+	};
+
+	a.input.wide = dev->wide;
+	solo(dev, a, SOLO_ADD, kind_of_product(&a.w[0]));
+}
+
+static bool solo_mamba(struct device *dev, const struct layer *layer, const struct mixer_state *state, struct rule rule)
+{
+	const struct mamba *w = &layer->mamba;
+	const struct config *c = &dev->model->config;
+	enum numerics in = linear_numerics(&w->in_proj, rule), out = linear_numerics(&w->out_proj, rule);
+	struct ssm_args ssm = mamba_ssm(dev, w, state);
+	struct solo_args a = {
+		.w = { scaled(&w->in_proj, rule) }, .segments = 1, .y = dev->proj, .slots = state->slots, .bf16 = 1,
+		.conv = mamba_conv(dev, w, state),
+	};
+
+	if (!ssm_step_mixes(ssm) || c->hidden_size > SOLO_INPUT || c->d_inner > SOLO_INPUT)
+		return false;
+	a.input = norm_input(dev, &w->in_proj, in);
+	solo(dev, a, SOLO_CONV, kind_of_product(&a.w[0]));
+	RUN_NOW(dev, launch_ssm_step_gate(ssm, dev->proj, state->slots, dev->stream));
+	solo_out(dev, &w->out_proj, rule, (struct solo_input){
+		.kind = SOLO_GATED, .in = c->d_inner, .ld = padded(c->d_inner), .x = dev->mix, .w = device_vector(dev, w->norm),
+		.groups = c->n_groups, .act = act_of(out), .eps = (float)c->layer_norm_epsilon,
+		.input_scale = act_of(out) == ACT_NONE ? 1 : w->out_proj.input_scale,
+	});
+	return true;
+}
+
+static bool solo_attn(struct device *dev, const struct layer *layer, const struct mixer_state *state, struct rule rule)
+{
+	const struct attn *w = &layer->attn;
+	const struct config *c = &dev->model->config;
+	struct attn_shape shape = { c->num_attention_heads, c->num_key_value_heads, c->head_dim };
+	struct attn_args attn = attn_args(NULL, dev->proj, NULL, NULL, state->k, state->v, state->slots, state->pos, &shape,
+					  w->k_scale, w->v_scale);
+	struct solo_args a = {
+		.w = { scaled(&w->q_proj, rule), scaled(&w->k_proj, rule), scaled(&w->v_proj, rule) }, .segments = 3,
+		.y = dev->proj, .slots = state->slots, .bf16 = 1, .kv = attn_kv(w, state, attn.kind),
+	};
+
+	if (c->hidden_size > SOLO_INPUT)
+		return false;
+	a.input = norm_input(dev, &w->q_proj, NUMERICS_BF16);
+	solo(dev, a, SOLO_KV, kind_of_product(&a.w[0]));
+	attn.y_bf16 = dev->rows_bf16;
+	attn.ld = padded(w->o_proj.in);
+	attend(dev, attn, 1);
+	solo_out(dev, &w->o_proj, rule, (struct solo_input){
+		.kind = SOLO_ROWS, .in = w->o_proj.in, .ld = attn.ld, .rows = dev->rows_bf16, .input_scale = 1,
+	});
+	return true;
+}
+
+static struct solo_experts solo_table(const struct expert_table *t, struct route_args route)
+{
+	return (struct solo_experts){
+		.route = route, .base = t->base, .stride = t->stride, .scale = t->scale, .tiles = t->tiles, .steps = t->steps, .out = t->out,
+	};
+}
+
+/* The router with the shared expert's up projection; the choice, the chosen experts' up projections and the shared one's
+ * down projection; the chosen experts' down projections with the sum and the addition. */
+static bool solo_moe(struct device *dev, const struct moe *w, const struct expert_table *up, const struct expert_table *down,
+		     struct rule rule)
+{
+	const struct config *c = &dev->model->config;
+	struct route_args route = route_of(dev, w);
+	struct solo_experts u = solo_table(up, route), d = solo_table(down, route);
+	bool shared = w->shared.up_proj.out;
+	struct linear input = { .in = c->hidden_size };
+	struct solo_args a = {
+		.y_bf16 = dev->shared_up, .gate = device_vector(dev, w->gate), .logits = dev->route_logits, .E = route.E, .bf16 = 1,
+	};
+
+	if (c->hidden_size > SOLO_INPUT || route.n_group > 1 || route.E > SOLO_RANKED || route.k > SOLO_EXPERTS ||
+	    d.tiles > SOLO_UNITS * dev->multiprocessors)
+		return false;
+	a.input = norm_input(dev, &input, NUMERICS_BF16);
+	a.input.keep = dev->rows_bf16;
+	if (shared)
+		a.w[a.segments++] = scaled(&w->shared.up_proj, rule);
+	solo(dev, a, SOLO_RELU2, shared ? kind_of_product(&a.w[0]) : FORMAT_BF16);
+	u.rows = dev->rows_bf16;
+	u.ld = a.input.ld;
+	u.up = dev->up_bf16;
+	u.ld_up = padded(c->moe_intermediate_size);
+	if (shared) {
+		u.shared = scaled(&w->shared.down_proj, rule);
+		u.shared_rows = dev->shared_up;
+		u.ld_shared = padded(c->shared_intermediate_size);
+		u.shared_out = dev->shared_out;
+	}
+	RUN_NOW(dev, launch_solo_experts(u, 0, up->only, dev->stream));
+	d.rows = dev->up_bf16;
+	d.ld = u.ld_up;
+	d.shared_out = u.shared_out;
+	d.h = dev->norm.r.h;
+	d.wide = dev->wide;
+	RUN_NOW(dev, launch_solo_experts(d, 1, down->only, dev->stream));
+	return true;
+}
+
+bool solo_product(struct device *dev, float *y, const struct linear *l, enum numerics numerics, int bf16)
+{
+	struct solo_args a = { .w = { ((const struct matrix *)l->prepared)->packed }, .segments = 1, .y = y, .bf16 = bf16 };
+
+	if (l->in > SOLO_INPUT || dev->multiprocessors < 16)
+		return false;
+	a.w[0].scale = scale_of(l, numerics);
+	a.w[0].act = act_of(numerics);
+	a.input = norm_input(dev, l, numerics);
+	solo(dev, a, SOLO_FLOAT, kind_of_product(&a.w[0]));
+	return true;
+}
+
+/* ---- Mamba-2 ---- */
+
+/* The state update of u, then the gated norm: one kernel if the shapes allow. */
+static void ssm_and_gate(struct device *dev, const struct mamba *w, const struct mixer_state *state, struct rule rule, int T)
+{
+	const struct config *c = &dev->model->config;
+	struct ssm_args a = mamba_ssm(dev, w, state);
 	int act = act_of(linear_numerics(&w->out_proj, rule));
 	struct gated_args g = {
 		.y = dev->mix, .z = dev->proj, .w = device_vector(dev, w->norm), .operand = dev->rows_bf16,
@@ -205,6 +356,11 @@ static void gate(struct device *dev, const struct mamba *w, struct rule rule, in
 		.input_scale = act == ACT_NONE ? 1 : w->out_proj.input_scale,
 	};
 
+	if (T <= 2 && ssm_step_gates(a, g)) {         /* many rows fill the device without it */
+		RUN_NOW(dev, launch_ssm_step_gated(a, g, state->slots, T, dev->stream));
+		return;
+	}
+	RUN_NOW(dev, launch_ssm_step(a, state->slots, T, dev->stream));
 	RUN_NOW(dev, launch_gated_norm(g, T, dev->stream));
 }
 
@@ -213,32 +369,23 @@ static bool mamba_step(struct device *dev, float *y, const struct layer *layer, 
 {
 	const struct mamba *w = &layer->mamba;
 	const struct config *c = &dev->model->config;
-	struct ssm_shape shape = {
-		.heads = c->mamba_num_heads, .head_dim = c->mamba_head_dim, .groups = c->n_groups,
-		.state = c->ssm_state_size,
-	};
-	const float *dt = dev->proj + c->d_inner + c->conv_dim;
 	struct stream_args a = {
 		.rows = dev->rows_bf16, .T = T, .in = c->hidden_size, .ld = padded(c->hidden_size), .y = { dev->proj },
 		.ldy = { w->in_proj.out }, .segments = 1, .output = OUTPUT_CONV, .slots = state->slots,
-		.conv = {
-			.u = dev->conv_out, .state = state->conv.data, .w = device_vector(dev, w->conv_weight),
-			.bias = device_vector(dev, w->conv_bias), .stride = (int64_t)state->conv.stride,
-			.first = c->d_inner, .channels = c->conv_dim, .kernel = c->conv_kernel,
-		},
+		.conv = mamba_conv(dev, w, state),
 	};
 
 	if (!streams(&w->in_proj, rule) || !streams(&w->out_proj, rule) ||
 	    !gated_makes_operands(c->d_inner, c->n_groups, w->in_proj.out))
 		return false;
+	if (T == 1 && solo_mamba(dev, layer, state, rule)) {
+		added(dev, y);
+		return true;
+	}
 	norm_to_rows(dev, c->hidden_size, act_of(linear_numerics(&w->in_proj, rule)), w->in_proj.input_scale);
 	a.w[0] = scaled(&w->in_proj, rule);
-	ahead_matrix(&a, &w->out_proj);
-	ahead_next(dev, &a, layer);
 	stream(dev, a, kind_of_product(&a.w[0]));
-	RUN_NOW(dev, launch_ssm_step(ssm_args(dev, dev->mix, dev->conv_out, c->conv_dim, dt, w->in_proj.out, state->ssm, w,
-					      &shape, c->time_step_limit), state->slots, T, dev->stream));
-	gate(dev, w, rule, T);
+	ssm_and_gate(dev, w, state, rule, T);
 	out_product(dev, y, &w->out_proj, rule, T);
 	return true;
 }
@@ -266,21 +413,19 @@ static bool attn_step(struct device *dev, float *y, const struct layer *layer, c
 	struct stream_args a = {
 		.rows = dev->rows_bf16, .T = T, .in = c->hidden_size, .ld = padded(c->hidden_size), .y = { dev->proj },
 		.ldy = { w->q_proj.out }, .segments = 3, .output = OUTPUT_KV, .slots = state->slots,
-		.kv = {
-			.k_cache = state->k.data, .v_cache = state->v.data, .k_stride = (int64_t)state->k.stride,
-			.v_stride = (int64_t)state->v.stride, .pos = state->pos, .k_scale = w->k_scale,
-			.v_scale = w->v_scale, .kind = attn.kind,
-		},
+		.kv = attn_kv(w, state, attn.kind),
 	};
 
 	if (!attn_streams(w, rule))
 		return false;
+	if (T == 1 && solo_attn(dev, layer, state, rule)) {
+		added(dev, y);
+		return true;
+	}
 	norm_to_rows(dev, c->hidden_size, ACT_NONE, 0);
 	a.w[0] = scaled(&w->q_proj, rule);
 	a.w[1] = scaled(&w->k_proj, rule);
 	a.w[2] = scaled(&w->v_proj, rule);
-	ahead_matrix(&a, &w->o_proj);
-	ahead_next(dev, &a, layer);
 	stream(dev, a, kind_of_product(&a.w[0]));
 	attn.y_bf16 = dev->rows_bf16;
 	attn.ld = padded(w->o_proj.in);
@@ -313,19 +458,8 @@ static bool moe_streams(const struct device *dev, const struct moe *w, const str
 	return up->packed && up->base && !up->act && down->packed && down->base && !down->act && up->stride == down->stride;
 }
 
-static struct route_args route_of(const struct device *dev, const struct moe *w)
-{
-	const struct config *c = &dev->model->config;
-	struct route_shape shape = {
-		.experts = c->n_routed_experts, .per_token = c->num_experts_per_tok, .n_group = c->n_group,
-		.topk_group = c->topk_group, .norm_topk_prob = c->norm_topk_prob, .scaling = c->routed_scaling_factor,
-	};
-
-	return route_args(dev, w->correction_bias, &shape);
-}
-
 /* The router with the shared expert's up projection; the chosen experts' up projections with the shared expert's down
- * projection; the chosen experts' down projections. */
+ * projection, whose weights arrive while the choice is made; the chosen experts' down projections. */
 static bool moe_step(struct device *dev, float *y, const struct layer *layer, struct rule rule, int T)
 {
 	const struct config *c = &dev->model->config;
@@ -341,6 +475,10 @@ static bool moe_step(struct device *dev, float *y, const struct layer *layer, st
 
 	if (!moe_streams(dev, w, up, down, rule))
 		return false;
+	if (T == 1 && solo_moe(dev, w, up, down, rule)) {
+		added(dev, y);
+		return true;
+	}
 	norm_to_rows(dev, H, ACT_NONE, 0);
 	a.gate = device_vector(dev, w->gate);
 	a.output = OUTPUT_RELU2;
@@ -348,7 +486,6 @@ static bool moe_step(struct device *dev, float *y, const struct layer *layer, st
 	a.ld_bf16 = padded(c->shared_intermediate_size);
 	if (shared)
 		a.w[a.segments++] = scaled(&w->shared.up_proj, rule);
-	ahead_next(dev, &a, layer);
 	stream(dev, a, shared ? kind_of_product(&a.w[0]) : FORMAT_BF16);
 	b.rows = dev->shared_up;
 	b.in = c->shared_intermediate_size;
@@ -356,8 +493,6 @@ static bool moe_step(struct device *dev, float *y, const struct layer *layer, st
 	b.y[0] = dev->shared_out;
 	b.ldy[0] = H;
 	b.experts = experts(dev, up, false);
-	b.experts.next = down->base;
-	b.experts.next_bytes = (int64_t)down->tiles * down->steps * (int64_t)record_bytes((enum weight_format)down->only);
 	if (shared)
 		b.w[b.segments++] = scaled(&w->shared.down_proj, rule);
 	stream(dev, b, up->only);

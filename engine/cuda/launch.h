@@ -79,7 +79,7 @@ struct expert_plan {
 	const struct expert_tile *tile;
 	const int *n_tiles;
 	const int32_t *entry;         /* entry = token * per_token + slot, in the order of the tiles */
-	int max_tiles, width;         /* width: most rows of a tile: 8, 16, 32 or 64 */
+	int max_tiles, width;         /* width: most rows of a tile: 8, 16, 32, 64 or 128 */
 };
 
 struct product {                      /* y[T, out] = x[T, in] W^T * scale + bias */
@@ -156,7 +156,6 @@ enum { OUTPUT_FLOAT, OUTPUT_CONV, OUTPUT_KV, OUTPUT_RELU2 };
 #define STREAM_ROWS 8
 #define STREAM_SEGMENTS 3
 #define STREAM_ENTRIES 256            /* STREAM_ROWS * per_token at most */
-#define STREAM_AHEAD 4
 
 /* A convolution step on columns first .. first + channels - 1 of the output; the others are stored. */
 struct stream_conv {
@@ -175,16 +174,15 @@ struct stream_kv {
 	int kind;
 };
 
-/* The experts that some row has chosen, and the entries (token * k + slot) of each, tokens ascending. */
+/* The experts that some row has chosen, and the rows of each, tokens ascending.  One token: `expert` alone, its k choices. */
 struct stream_plan {
 	int active;
 	int expert[STREAM_ENTRIES], count[STREAM_ENTRIES];
-	int16_t entry[STREAM_ENTRIES][STREAM_ROWS];
+	int16_t entry[STREAM_ENTRIES][STREAM_ROWS];   /* token << 8 | slot */
 };
 
-/* Routed experts behind the segments: matrices of one shape, `stride` bytes apart.  One row: blocks choose for themselves
- * from the logits; more: as `plan` says.  Up: input rows are the tokens', the
- * output goes to up[entry] as bf16.  Down: rows are up[entry], the output goes to down[entry]. */
+/* Routed experts behind the segments, as `plan` says: matrices of one shape, `stride` bytes apart.  Up: input rows are the
+ * tokens', the output goes to up[entry] as bf16.  Down: rows are up[entry], the output goes to down[entry]. */
 struct stream_experts {
 	const uint16_t *rows;         /* the tokens' [T, ld]; the segments have rows of their own */
 	int ld;
@@ -194,8 +192,6 @@ struct stream_experts {
 	int tiles, steps, out, is_down, ld_up;
 	uint16_t *up;
 	float *down;
-	const char *next;             /* up: the first expert's down projection, at the same distances */
-	int64_t next_bytes;
 };
 
 struct stream_args {
@@ -211,17 +207,71 @@ struct stream_args {
 	struct stream_kv kv;
 	const int32_t *slots;         /* of the rows, for OUTPUT_CONV and OUTPUT_KV */
 	const float *gate;            /* [E, in]: also make router logits and choose experts; NULL: no */
-	float *logits, *weight;       /* [T, E]; [T, k], the chosen ones': by the router, or for one row by the up projection */
+	float *logits, *weight;       /* [T, E]; [T, k], the chosen ones' */
 	int *arrived;                 /* 0: logits that are done */
 	struct route_args route;
 	struct stream_plan *plan;     /* the choice: made with `gate`, read by `experts` */
 	struct stream_experts experts;
-	struct { const char *p; int64_t bytes; } ahead[STREAM_AHEAD];   /* what later kernels read; p NULL ends */
-	int slots_of_ring;            /* chosen by launch_stream */
+	int slots_of_ring, ring_bytes, row_bytes;    /* chosen by launch_stream; row_bytes 0: rows stay where they are */
 };
 cudaError_t launch_stream(struct stream_args a, int kind, cudaStream_t s);   /* kind: product_of all its matrices */
 /* Once per device: raises the limit of shared memory. */
 cudaError_t launch_stream_open(void);
+
+/* solo.cu: decode of a single token, one block on every multiprocessor (sm_90 and later) */
+#define SOLO_EXPERTS 16               /* most experts of a token */
+#define SOLO_RANKED 512               /* most experts to choose from */
+#define SOLO_INPUT 4096               /* most columns of a row that is normed */
+#define SOLO_UNITS 16                 /* most tiles of an expert's down projection for each multiprocessor */
+
+/* The row before a product: given; the norm of the residual stream; the gated norm of gated values. */
+enum { SOLO_ROWS, SOLO_NORM, SOLO_GATED };
+struct solo_input {
+	int kind, in, ld;             /* ld: `in` rounded up to a step */
+	const uint16_t *rows;         /* SOLO_ROWS: [ld] */
+	const float *x, *w;           /* [in]; the norm's weights */
+	int threads, groups;          /* those of launch_rms_norm; of the gated norm */
+	int act, wide;
+	float eps, input_scale;
+	uint16_t *keep;               /* the row is left here as well; NULL: no */
+};
+
+/* What becomes of the product.  SOLO_ADD: h += y. */
+enum { SOLO_FLOAT, SOLO_CONV, SOLO_KV, SOLO_RELU2, SOLO_ADD };
+struct solo_args {
+	struct solo_input input;
+	struct packed_matrix w[STREAM_SEGMENTS];
+	int segments, units, bf16;    /* units: tiles of all segments */
+	float *y, *h;
+	uint16_t *y_bf16;
+	struct stream_conv conv;
+	struct stream_kv kv;
+	const int32_t *slots;
+	const float *gate;            /* SOLO_RELU2: [E, in], router logits beside the product; E 0: none */
+	float *logits;
+	int E;
+};
+cudaError_t launch_solo(struct solo_args a, int output, int kind, cudaStream_t s);   /* kind: product_of all matrices */
+int solo_norm_threads(int ld);        /* of struct solo_input */
+
+/* The chosen experts: up (rows [ld] -> up [k, ld_up], and the shared expert's down projection), then down (rows [k, ld] ->
+ * h += the weighted sum and the shared expert). */
+struct solo_experts {
+	struct route_args route;
+	const char *base;
+	int64_t stride;
+	const float *scale;           /* [E] */
+	int tiles, steps, out;
+	const uint16_t *rows, *shared_rows;
+	int ld, ld_shared, ld_up;
+	struct packed_matrix shared;  /* tiles 0: no shared expert */
+	uint16_t *up;
+	float *shared_out;            /* down: or NULL */
+	float *h;
+	int wide;
+};
+cudaError_t launch_solo_experts(struct solo_experts x, int down, int kind, cudaStream_t s);
+cudaError_t launch_solo_open(void);
 
 /* conv.cu */
 cudaError_t launch_conv_step(float *u, const float *xbc, int ldx, float *state, int64_t stride, const int32_t *slots,
@@ -242,12 +292,20 @@ struct ssm_args {
 	int heads, head_dim, groups, state_size, kind, bf16;
 };
 cudaError_t launch_ssm_step(struct ssm_args a, const int32_t *slots, int rows, cudaStream_t s);
+/* mix = y * silu(z) of a single token, where ssm_step_mixes: fp32 state of at most 128 columns (sm_90 and later). */
+int ssm_step_mixes(struct ssm_args a);
+cudaError_t launch_ssm_step_gate(struct ssm_args a, const float *z, const int32_t *slots, cudaStream_t s);
+/* With the gated norm of its output behind it, where ssm_step_gates (sm_90 and later); g.y is not used. */
+int ssm_step_gates(struct ssm_args a, struct gated_args g);
+cudaError_t launch_ssm_step_gated(struct ssm_args a, struct gated_args g, const int32_t *slots, int rows, cudaStream_t s);
 /* Chunks of Q positions, the first of `first` tokens.  a.state points at the slot.  sums[chunks][heads] and
  * states[chunks][heads][head_dim][state] are scratch. */
 struct scan_args { int T, Q, first, chunks; float *sums, *states; };
 cudaError_t launch_ssm_chunk_state(struct ssm_args a, struct scan_args c, cudaStream_t s);
 cudaError_t launch_ssm_chunk_pass(struct ssm_args a, struct scan_args c, cudaStream_t s);
 cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStream_t s);
+/* All three for one chunk of one token; bit-equal to them. */
+cudaError_t launch_ssm_chunk_token(struct ssm_args a, cudaStream_t s);
 
 /* attn.cu */
 struct attn_args {
@@ -336,21 +394,31 @@ static inline void divide(const void *kernel)
 }
 
 template <typename... P, typename... A>
-static cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned block, size_t smem, cudaStream_t s, A... args)
+static cudaError_t launch_cluster(void (*kernel)(P...), dim3 grid, unsigned block, size_t smem, unsigned cluster, cudaStream_t s,
+				  A... args)
 {
 	divide((const void *)kernel);
-	cudaLaunchAttribute overlap = {};
-	overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	overlap.val.programmaticStreamSerializationAllowed = 1;
+	cudaLaunchAttribute attrs[2] = {};
+	attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attrs[0].val.programmaticStreamSerializationAllowed = launch_overlap;
+	attrs[1].id = cudaLaunchAttributeClusterDimension;
+	attrs[1].val.clusterDim.x = cluster;
+	attrs[1].val.clusterDim.y = attrs[1].val.clusterDim.z = 1;
 	cudaLaunchConfig_t config = {};
 	config.gridDim = grid;
 	config.blockDim = dim3(block);
 	config.dynamicSmemBytes = smem;
 	config.stream = s;
-	config.attrs = &overlap;
-	config.numAttrs = launch_overlap ? 1 : 0;
+	config.attrs = launch_overlap ? attrs : attrs + 1;
+	config.numAttrs = (launch_overlap ? 1 : 0) + (cluster ? 1 : 0);
 	cudaLaunchKernelEx(&config, kernel, P(args)...);
 	return cudaGetLastError();
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned block, size_t smem, cudaStream_t s, A... args)
+{
+	return launch_cluster(kernel, grid, block, smem, 0, s, args...);
 }
 #endif
 

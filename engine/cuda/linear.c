@@ -69,6 +69,8 @@ static bool product_of_norm(struct device *dev, float *y, int ldy, const float *
 
 	if (!dev->fused || T > STREAM_ROWS || !a.weight || numerics == NUMERICS_W8A8_LT || !norm_waits_for(dev, x, T))
 		return false;
+	if (T == 1 && ldy == w->out && solo_product(dev, y, w, numerics, bf16))
+		return true;
 	norm_to_rows(dev, w->in, act_of(numerics), w->input_scale);
 	a.scale = scale_of(w, numerics);
 	a.act = act_of(numerics);

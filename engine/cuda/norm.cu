@@ -7,40 +7,13 @@ extern "C" int launch_overlap = 0;
 __global__ void embed_rows(float *h, const int32_t *ids, struct raw_matrix w, int H, int bf16)
 {
 	int c = blockIdx.x * blockDim.x + threadIdx.x;
-	grid_release();
 	grid_wait();
+	grid_release();               /* no kernel of this step runs before the last step is over: some read states before they wait */
 	if (c < H)
 		h[(int64_t)blockIdx.y * H + c] = rounded(raw_value(w, ids[blockIdx.y], c) * w.scale, bf16);
 }
 
 /* ---- RMSNorm ---- */
-/* Every kernel starts with a cold instruction cache, so these take four columns a thread in one short pass. */
-__device__ static inline float4 rounded_quad(float4 v, int bf16)
-{
-	return make_float4(rounded(v.x, bf16), rounded(v.y, bf16), rounded(v.z, bf16), rounded(v.w, bf16));
-}
-
-/* Four values as a product sees them; g = 1 / input_scale; four neighbouring lanes hold an NVFP4 block. */
-__device__ static inline float4 act_quad(float4 v, int act, float g)
-{
-	if (act == ACT_FP8)
-		return make_float4(e4m3_rounded(v.x * g), e4m3_rounded(v.y * g), e4m3_rounded(v.z * g), e4m3_rounded(v.w * g));
-	if (act != ACT_NVFP4)
-		return v;
-	float top = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-	top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
-	top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
-	float sf = e4m3_rounded(g * (top * (1.0f / 6.0f))), r = sf != 0.0f ? 1.0f / (sf * (1.0f / g)) : 0.0f;
-	return make_float4(e2m1_rounded(v.x * r) * sf, e2m1_rounded(v.y * r) * sf, e2m1_rounded(v.z * r) * sf,
-			   e2m1_rounded(v.w * r) * sf);
-}
-
-__device__ static inline void store_quad(uint16_t *to, float4 v, int act)
-{
-	*(ushort4 *)to = make_ushort4(operand_bits(v.x, act), operand_bits(v.y, act), operand_bits(v.z, act),
-				      operand_bits(v.w, act));
-}
-
 /* Sum over a block of up to 1024 threads, the same in each: a tree over lanes, then over warps: fixed. */
 __device__ static inline float block_sum(float x)
 {
@@ -61,54 +34,80 @@ __device__ static inline float4 plus(float4 a, float4 b)
 	return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* Columns 4i .. 4i + 3 of row t after the addition: residual_value, four at a time. */
-__device__ static inline float4 residual_quad(const struct residual &r, int64_t t, int i)
+/* Quads i and i + step of row t after the addition: residual_value, four at a time; zeros behind the row. */
+__device__ static inline void residual_quads(float4 v[2], const struct residual &r, int64_t t, int i, int step)
 {
-	int64_t n = r.H / 4, at = t * n + i;
-	float4 h = ((const float4 *)r.h)[at], p = make_float4(0, 0, 0, 0);
+	const float4 zero = make_float4(0, 0, 0, 0), *down = (const float4 *)r.down + t * r.k * (r.H / 4) + i;
+	const bool is[2] = { i < r.H / 4, i + step < r.H / 4 };
+	float4 p[2] = { zero, zero }, shared[2] = { zero, zero };
+	int64_t at = t * (r.H / 4) + i;
+#pragma unroll
+	for (int j = 0; j < 2; j++)
+		v[j] = is[j] ? ((const float4 *)r.h)[at + j * step] : zero;
 	if (!r.y && !r.down)
-		return h;
+		return;
+	const float4 *add = (const float4 *)(r.down ? r.shared : r.y);
+#pragma unroll
+	for (int j = 0; j < 2; j++)
+		shared[j] = add && is[j] ? add[at + j * step] : zero;
 	if (r.down) {
-		float4 shared = r.shared ? ((const float4 *)r.shared)[at] : p;
 #pragma unroll 2
-		for (int k = 0; k < r.k; k++)
-			p = weighted(p, r.weight[t * r.k + k], ((const float4 *)r.down)[(t * r.k + k) * n + i]);
-		p = rounded_quad(p, r.bf16);
-		if (r.shared)
-			p = rounded_quad(plus(p, shared), r.bf16);
-	} else {
-		p = ((const float4 *)r.y)[at];
+		for (int k = 0; k < r.k; k++, down += r.H / 4) {
+			float w = r.weight[t * r.k + k];
+#pragma unroll
+			for (int j = 0; j < 2; j++)
+				if (is[j])
+					p[j] = weighted(p[j], w, down[j * step]);
+		}
+#pragma unroll
+		for (int j = 0; j < 2; j++)
+			p[j] = rounded_quad(p[j], r.bf16);
 	}
-	return rounded_quad(plus(h, p), r.bf16 && !r.wide);
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		if (!r.down)
+			p[j] = shared[j];
+		else if (r.shared)
+			p[j] = rounded_quad(plus(p[j], shared[j]), r.bf16);
+		v[j] = rounded_quad(plus(v[j], p[j]), r.bf16 && !r.wide);
+	}
 }
 
-/* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, a thread four columns at a time; sums by
- * block_sum: fixed.  H and ld multiples of 4. */
-__global__ void __launch_bounds__(1024) rms_norm_rows(struct norm_args a)
+/* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, a thread two quads of columns at a
+ * time; sums by block_sum: fixed.  H and ld multiples of 4.  Threads and registers are few so that a block finds a place
+ * beside its predecessor's. */
+__global__ void __launch_bounds__(512, 3) rms_norm_rows(struct norm_args a)
 {
 	extern __shared__ float4 row[];
-	int t = blockIdx.x, n = a.r.H / 4, ld = a.operand ? a.ld / 4 : n;
-	float4 w0 = (int)threadIdx.x < n ? __ldg((const float4 *)a.w + threadIdx.x) : make_float4(0, 0, 0, 0);
-	float sum = 0, g = 1.0f / a.input_scale;
+	const struct residual &r = a.r;
+	int t = blockIdx.x, n = r.H / 4, ld = a.operand ? a.ld / 4 : n;
+	float g = 1.0f / a.input_scale, sum = 0;
 	grid_release();
 	grid_wait();
 #pragma unroll 1
-	for (int i = threadIdx.x; i < n; i += blockDim.x) {
-		float4 v = residual_quad(a.r, t, i);
-		if (a.r.y || a.r.down)
-			((float4 *)a.r.h)[(int64_t)t * n + i] = v;
-		row[i] = v = a.r.wide ? rounded_quad(v, a.r.bf16) : v;
-		sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+	for (int i0 = threadIdx.x; i0 < n; i0 += 2 * blockDim.x) {
+		float4 v[2];
+		residual_quads(v, r, t, i0, blockDim.x);
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			int i = i0 + j * blockDim.x;
+			if (i >= n)
+				break;
+			if (r.y || r.down)
+				((float4 *)r.h)[(int64_t)t * n + i] = v[j];
+			row[i] = v[j] = r.wide ? rounded_quad(v[j], r.bf16) : v[j];
+			sum += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
+		}
 	}
-	float scale = 1.0f / sqrtf(block_sum(sum) / a.r.H + a.eps);
-#pragma unroll 1
+	float scale = 1.0f / sqrtf(block_sum(sum) / r.H + a.eps);
+#pragma unroll 2
 	for (int i0 = 0; i0 < ld; i0 += blockDim.x) {
 		int i = i0 + threadIdx.x;
-		float4 v = make_float4(0, 0, 0, 0), w = i0 && i < n ? __ldg((const float4 *)a.w + i) : w0;
+		float4 v = make_float4(0, 0, 0, 0), w = v;
 		if (i < n) {
 			v = row[i];
-			v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w),
-					 a.r.bf16);
+			w = __ldg((const float4 *)a.w + i);
+			v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w), r.bf16);
 		}
 		if (a.x && i < n)
 			((float4 *)a.x)[(int64_t)t * n + i] = v;
@@ -243,19 +242,20 @@ cudaError_t launch_embed(float *h, const int32_t *ids, struct raw_matrix w, int 
 	return launch(embed_rows, dim3((H + 255) / 256, T), 256, 0, s, h, ids, w, H, bf16);
 }
 
-/* Threads for n quads of a row. */
-static unsigned threads_for(int n) { return n >= 1024 ? 1024 : (unsigned)((n + WARP - 1) / WARP * WARP); }
+static unsigned threads_for(int n, int most) { return (unsigned)(n >= most ? most : (n + WARP - 1) / WARP * WARP); }
 
 int norm_makes_operands(int H) { return H % 4 == 0; }
 
 int gated_makes_operands(int channels, int groups, int ldz) { return channels / groups % (4 * WARP) == 0 && ldz % 4 == 0; }
+
+int solo_norm_threads(int ld) { return (int)threads_for((ld / 4 + 1) / 2, 512); }
 
 cudaError_t launch_rms_norm(struct norm_args a, int T, cudaStream_t s)
 {
 	int quads = (a.operand ? a.ld : a.r.H) / 4;
 	if (!norm_makes_operands(a.r.H))
 		return launch(rms_norm_elements, T, 256, a.r.H * sizeof(float), s, a);
-	return launch(rms_norm_rows, T, threads_for(quads), a.r.H * sizeof(float), s, a);
+	return launch(rms_norm_rows, T, solo_norm_threads(4 * quads), a.r.H * sizeof(float), s, a);
 }
 
 cudaError_t launch_residual(struct residual r, int T, cudaStream_t s)
@@ -267,7 +267,7 @@ cudaError_t launch_gated_norm(struct gated_args a, int T, cudaStream_t s)
 {
 	if (!gated_makes_operands(a.channels, a.groups, a.ldz))
 		return launch(gated_norm_elements, dim3(a.groups, T), 256, a.channels / a.groups * sizeof(float), s, a);
-	return launch(gated_norm_rows, T, threads_for((a.operand ? a.ld : a.channels) / 4),
+	return launch(gated_norm_rows, T, threads_for((a.operand ? a.ld : a.channels) / 4, 1024),
 		      (a.channels + a.channels / (4 * WARP)) * sizeof(float), s, a);
 }
 

@@ -63,9 +63,20 @@ __device__ inline void route_row(int32_t *expert, float *weight, float *shared, 
 	uint32_t *order = (uint32_t *)choice;
 	int lane = threadIdx.x % WARP;
 #pragma unroll 1
-	for (int e = lane; e < a.E; e += WARP) {
-		s[e] = 1.0f / (1.0f + expf(-__ldcg(a.logits + (int64_t)t * a.E + e)));
-		choice[e] = s[e] + a.bias[e];
+	for (int e = lane; e < a.E; e += 4 * WARP) {
+		float logit[4], bias[4];
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			bool is = e + j * WARP < a.E;
+			logit[j] = is ? __ldcg(a.logits + (int64_t)t * a.E + e + j * WARP) : 0.0f;
+			bias[j] = is ? __ldg(a.bias + e + j * WARP) : 0.0f;
+		}
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			if (e + j * WARP < a.E) {
+				s[e + j * WARP] = 1.0f / (1.0f + expf(-logit[j]));
+				choice[e + j * WARP] = s[e + j * WARP] + bias[j];
+			}
 	}
 	__syncwarp();
 	if (a.n_group > 1)

@@ -152,6 +152,43 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, stru
 		}
 }
 
+/* All three for a scan of one token, bit-equal to them: the state is read and written once.  A block owns 32 channels of a
+ * head; a warp passes on rows of the state, then each lane of the first sums one output. */
+#define TOKEN_CHANNELS 32
+#define TOKEN_THREADS 128
+__global__ void __launch_bounds__(TOKEN_THREADS) ssm_chunk_out_token(struct ssm_args a)
+{
+	extern __shared__ float shared[];
+	int P = a.head_dim, N = a.state_size, ld = N + 1, tiles = (P + TOKEN_CHANNELS - 1) / TOKEN_CHANNELS, h = blockIdx.x / tiles;
+	int p0 = blockIdx.x % tiles * TOKEN_CHANNELS, lane = threadIdx.x % WARP, p = p0 + lane;
+	float *old = shared, *B = shared + TOKEN_CHANNELS * ld, *C = B + N;
+	const float *x = a.u + h * P, *from = a.u + a.heads * P + h / (a.heads / a.groups) * N;
+	grid_release();
+	grid_wait();
+	float d = fminf(fmaxf(softplus(a.dt[h] + a.dt_bias[h]), a.lo), a.hi), cs = a.A[h] * d, decay = expf(cs);
+	for (int n = threadIdx.x; n < N; n += TOKEN_THREADS)
+		B[n] = from[n], C[n] = from[a.groups * N + n];
+	for (int r = threadIdx.x / WARP; r < TOKEN_CHANNELS && p0 + r < P; r += TOKEN_THREADS / WARP)
+#pragma unroll 4
+		for (int n = lane; n < N; n += WARP) {
+			int64_t at = ((int64_t)h * P + p0 + r) * N + n;
+			float S = load_as_float(a.state, at, a.kind);
+			old[r * ld + n] = rounded(S, a.bf16);
+			store_from_float(a.state, at, fmaf(decay, S, x[p0 + r] * rounded(from[n] * d, a.bf16)), a.kind);
+		}
+	__syncthreads();
+	if (threadIdx.x >= WARP || p >= P)
+		return;
+	float acc = 0, cb = 0;
+#pragma unroll 8
+	for (int n = 0; n < N; n++) {
+		acc = fmaf(C[n], old[lane * ld + n], acc);
+		cb = fmaf(C[n], B[n], cb);
+	}
+	acc = fmaf(rounded(cb * d, a.bf16), x[p], acc * decay);
+	a.y[h * P + p] = rounded(fmaf(a.D[h], x[p], acc), a.bf16);
+}
+
 /* ---- launchers ---- */
 static unsigned tiles_of(int n) { return (unsigned)((n + SIDE - 1) / SIDE); }
 
@@ -172,4 +209,11 @@ cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStre
 	int longest = c.T < c.Q ? c.T : c.Q;
 	return launch(ssm_chunk_out, dim3(a.heads, c.chunks, tiles_of(longest) * tiles_of(a.head_dim)), THREADS,
 		      2 * c.Q * sizeof(float), s, a, c);
+}
+
+cudaError_t launch_ssm_chunk_token(struct ssm_args a, cudaStream_t s)
+{
+	unsigned tiles = (unsigned)((a.head_dim + TOKEN_CHANNELS - 1) / TOKEN_CHANNELS);
+	size_t shared = (TOKEN_CHANNELS * (a.state_size + 1) + 2 * a.state_size) * sizeof(float);
+	return launch(ssm_chunk_out_token, a.heads * tiles, TOKEN_THREADS, shared, s, a);
 }

@@ -1,4 +1,5 @@
 #include "launch.h"
+#include "bulk.cuh"
 
 /* Decode products: at most 8 token rows, weights read once (sm_90 and later).
  *
@@ -12,74 +13,27 @@
  *
  * Order of a sum: that of linear.cu. */
 
-#define THREADS (SLICES * WARP)
+#ifndef WARPS
+#define WARPS 4                       /* a warp takes SHARE slices: fewer warps spend less on what every warp does */
+#endif
+#define SHARE (SLICES / WARPS)
+#define THREADS (WARPS * WARP)
 #define MAX_SLOTS 16
-#define UNROLLED 8                    /* stages of a tile whose places are constants: up to 4,096 columns */
-
-/* ---- barriers in shared memory ---- */
-__device__ static inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-__device__ static inline void barrier_init(uint64_t *b, int count)
-{
-	asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(b)), "r"(count) : "memory");
-}
-__device__ static inline void barrier_arrive(uint64_t *b)
-{
-	asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" :: "r"(shared_address(b)) : "memory");
-}
-__device__ static inline void barrier_wait(uint64_t *b, int parity)
-{
-	asm volatile("{ .reg .pred p;\n"
-		     "again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
-		     "@p bra done; bra again; done: }" :: "r"(shared_address(b)), "r"(parity) : "memory");
-}
-/* Copies bytes (a multiple of 16) from global memory; `full` completes when they have arrived.  They are read once: the cache
- * may drop them first. */
-__device__ static inline void copy_in(void *to, const void *from, int bytes, uint64_t *full)
-{
-#if __CUDA_ARCH__ >= 900
-	uint64_t policy;
-	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-	asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }"
-		     :: "r"(shared_address(full)), "r"(bytes) : "memory");
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-		     :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy) : "memory");
-#endif
-}
-__device__ static inline void prefetch(const char *p, int64_t bytes, int share, int shares)
-{
-#if __CUDA_ARCH__ >= 900
-	int64_t each = (bytes / shares + 1023) / 1024 * 1024, at = share * each;
-	if (at < bytes)
-		asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
-			     :: "l"(p + at), "r"((int)min(each, bytes - at)) : "memory");
-#endif
-}
-/* This block's share of what later kernels will read, into the L2 cache. */
-__device__ static inline void look_ahead(const struct stream_args &a)
-{
-#pragma unroll 1
-	for (int i = 0; i < STREAM_AHEAD && a.ahead[i].p; i++)
-		prefetch(a.ahead[i].p, a.ahead[i].bytes, blockIdx.x, gridDim.x);
-}
 
 /* ---- a tile ---- */
-struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS]; int32_t choice[STREAM_ENTRIES]; };
+struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS]; };
 
 struct place {
 	const char *w;
 	int steps, tile, segment;     /* segment -1: a routed expert */
 	int expert, count;            /* its rows */
-	const int16_t *entry;         /* [count] of an expert's rows; NULL: the one entry is `only` */
+	const int16_t *entry;         /* [count], of an expert's rows; NULL: the one row is token 0's choice `only` */
 	int only;
 };
 
-/* Is this block's tile an expert's? */
-__device__ static inline bool of_expert(const struct stream_args &a) { return (int)blockIdx.x >= a.tiles; }
-
-/* The tile of this block; steps 0: none.  Segments first, then experts. */
+/* The tile of this block; steps 0: none.  Segments first, then experts, whose choice is read: `wait` for it. */
 template <int F, bool EXPERTS>
-__device__ static inline struct place locate(const struct stream_args &a, const struct fixed *s)
+__device__ static inline struct place locate(const struct stream_args &a, bool wait)
 {
 	struct place p = {};
 	int id = blockIdx.x;
@@ -91,22 +45,26 @@ __device__ static inline struct place locate(const struct stream_args &a, const 
 		return p;
 	}
 	const struct stream_experts &e = a.experts;
-	int j = (id - a.tiles) / e.tiles, active = a.route.k;
+	int j = (id - a.tiles) / e.tiles;
 	p.segment = -1, p.tile = (id - a.tiles) % e.tiles;
+	if (wait)
+		grid_wait();
 	if (a.T == 1) {
-		p.expert = s->choice[j], p.count = 1, p.only = j;
+		p.count = 1, p.only = j;
 	} else {
-		active = __ldcg(&a.plan->active);
-		p.expert = __ldcg(&a.plan->expert[j]), p.count = __ldcg(&a.plan->count[j]), p.entry = a.plan->entry[j];
+		if (j >= __ldcg(&a.plan->active))
+			return p;
+		p.count = __ldcg(&a.plan->count[j]), p.entry = a.plan->entry[j];
 	}
-	if (j >= active)
-		return p;
+	p.expert = __ldcg(&a.plan->expert[j]);
 	p.steps = e.steps;
 	p.w = e.base + p.expert * e.stride + (int64_t)p.tile * p.steps * record<F>::BYTES;
 	return p;
 }
 
+/* Row `row` of an expert: token << 8 | slot. */
 __device__ static inline int entry_of(const struct place &p, int row) { return p.entry ? __ldcg(p.entry + row) : p.only; }
+__device__ static inline int64_t entry_row(const struct stream_args &a, int entry) { return (entry >> 8) * a.route.k + (entry & 255); }
 
 /* Stage i of the tile: SLICES steps. */
 template <int F>
@@ -119,9 +77,6 @@ __device__ static inline void fetch(const struct stream_args &a, struct fixed *s
 }
 
 /* ---- results ---- */
-/* What a thread's output needs beside its sum, loaded while the weights are on their way. */
-struct early { float scale, bias, window[3], w[4], conv_bias; };
-
 template <bool CONV>
 __device__ static inline struct early load_early(const struct stream_args &a, const struct place &p, int row, int o)
 {
@@ -135,65 +90,9 @@ __device__ static inline struct early load_early(const struct stream_args &a, co
 	const struct packed_matrix &m = a.w[p.segment];
 	e.scale = m.scale;
 	e.bias = m.bias && o < m.out ? m.bias[o] : 0.0f;
-	const struct stream_conv &k = a.conv;
-	int c = o - k.first;
-	if (!CONV || c < 0 || c >= k.channels)
-		return e;
-	const float *window = k.state + a.slots[row] * k.stride + c, *w = k.w + c * k.kernel;
-	e.conv_bias = k.bias ? k.bias[c] : 0.0f;
-#pragma unroll
-	for (int j = 0; j < 4; j++)
-		if (j < k.kernel) {
-			e.w[j] = w[j];
-			if (j < 3 && j < k.kernel - 1)
-				e.window[j] = window[(int64_t)j * k.channels];
-		}
+	if (CONV)
+		early_conv(e, a.conv, a.slots, row, o);
 	return e;
-}
-
-/* The convolution step of one channel: up to four taps from registers, else conv_at and conv_shift. */
-__device__ static inline void put_conv(const struct stream_args &a, const struct early &e, int t, int o, float v)
-{
-	const struct stream_conv &k = a.conv;
-	int c = o - k.first;
-	if (c < 0 || c >= k.channels) {
-		a.y[0][(int64_t)t * a.ldy[0] + o] = v;
-		return;
-	}
-	float *window = k.state + a.slots[t] * k.stride + c, sum = e.conv_bias;
-	if (k.kernel > 4) {
-		sum = conv_at(&v, 0, window, k.w + c * k.kernel, e.conv_bias, k.channels, k.kernel, 0);
-		conv_shift(window, &v, 0, k.channels, k.kernel, 1);
-	} else {
-#pragma unroll
-		for (int j = 0; j < 4; j++)
-			if (j < k.kernel) {
-				float x = j == k.kernel - 1 ? v : e.window[j < 3 ? j : 0];
-				sum = fmaf(e.w[j], x, sum);
-				if (j)
-					window[(int64_t)(j - 1) * k.channels] = x;
-			}
-		sum = silu(sum);
-	}
-	k.u[(int64_t)t * k.channels + c] = rounded(sum, a.bf16);
-}
-
-__device__ static inline void put_kv(const struct stream_args &a, int segment, int t, int o, float v)
-{
-	const struct stream_kv &kv = a.kv;
-	if (segment == 0) {
-		a.y[0][(int64_t)t * a.ldy[0] + o] = v;
-		return;
-	}
-	float scale = segment == 1 ? kv.k_scale : kv.v_scale;
-	int64_t at = a.slots[t] * (segment == 1 ? kv.k_stride : kv.v_stride) + (int64_t)kv.pos[t] * a.w[segment].out + o;
-	store_from_float(segment == 1 ? kv.k_cache : kv.v_cache, at, kv.kind == KIND_FP8 ? v / scale : v, kv.kind);
-}
-
-__device__ static inline float squared(float v, int bf16)
-{
-	v = fmaxf(v, 0.0f);
-	return rounded(v * v, bf16);
 }
 
 /* Output o of row t of a segment. */
@@ -201,28 +100,29 @@ template <bool CONV>
 __device__ static inline void put(const struct stream_args &a, const struct early &e, int segment, int t, int o, float v)
 {
 	if (CONV)
-		put_conv(a, e, t, o, v);
+		put_conv(a.conv, e, a.y[0] + (int64_t)t * a.ldy[0], a.slots, t, o, v, a.bf16);
 	else if (a.output == OUTPUT_KV)
-		put_kv(a, segment, t, o, v);
+		put_kv(a.kv, segment, a.y[0] + (int64_t)t * a.ldy[0], a.slots[t], t, o, a.w[segment].out, v);
 	else if (a.output == OUTPUT_RELU2)
 		a.y_bf16[(int64_t)t * a.ld_bf16 + o] = bf16_bits(squared(v, a.bf16));
 	else
 		a.y[segment][(int64_t)t * a.ldy[segment] + o] = v;
 }
 
-/* The sum of row `row`, output i of the tile, to its place.  part: [SLICES][T][16]. */
+/* The sum of row `row`, output i of the tile, to its place.  part: of each slice, where its first record was: [T][16]. */
 template <int F, bool CONV>
 __device__ static inline void finish(const struct stream_args &a, const struct place &p, const struct early &e,
-				     const float *part, int row, int i)
+				     const char *part, int row, int i)
 {
 	const struct stream_experts &x = a.experts;
 	int o = p.tile * TILE_ROWS + i;
 	if (row >= p.count || o >= (p.segment < 0 ? x.out : a.w[p.segment].out))
 		return;
-	float v = part[row * TILE_ROWS + i];
+	const char *sum = part + (row * TILE_ROWS + i) * sizeof(float);
+	float v = *(const float *)sum;
 #pragma unroll
 	for (int k = 1; k < SLICES; k++)
-		v += part[(k * a.T + row) * TILE_ROWS + i];
+		v += *(const float *)(sum + k * record<F>::BYTES);
 	v *= F == FORMAT_NVFP4 ? e.scale * NVFP4_RESCALE : e.scale;
 	if (p.segment >= 0 && a.w[p.segment].bias)
 		v += e.bias;
@@ -230,93 +130,91 @@ __device__ static inline void finish(const struct stream_args &a, const struct p
 	if (p.segment >= 0)
 		put<CONV>(a, e, p.segment, row, o, v);
 	else if (x.is_down)
-		x.down[(int64_t)entry_of(p, row) * x.out + o] = v;
+		x.down[entry_row(a, entry_of(p, row)) * x.out + o] = v;
 	else
-		x.up[(int64_t)entry_of(p, row) * x.ld_up + o] = bf16_bits(squared(v, a.bf16));
+		x.up[entry_row(a, entry_of(p, row)) * x.ld_up + o] = bf16_bits(squared(v, a.bf16));
 }
 
 /* ---- the product ---- */
-/* This lane's columns of its token row; NULL: there is none. */
-__device__ static inline const uint16_t *row_of(const struct stream_args &a, const struct place &p)
+/* Operand row g of the tile. */
+__device__ static inline const uint16_t *row_of(const struct stream_args &a, const struct place &p, int g)
+{
+	if (p.segment >= 0)
+		return a.rows + (int64_t)g * a.ld;
+	int entry = entry_of(p, g);
+	return a.experts.is_down ? a.experts.up + entry_row(a, entry) * a.experts.ld_up :
+		a.experts.rows + (int64_t)(entry >> 8) * a.experts.ld;
+}
+
+/* The rows in shared memory, where there is room for them, 64 bytes apart so that their banks differ. */
+__device__ static inline void bring_rows(const struct stream_args &a, const struct place &p, char *to)
+{
+	int units = p.steps * (TILE_STEP / 8);
+	for (int g = 0; g < p.count; g++) {
+		const uint4 *from = (const uint4 *)row_of(a, p, g);
+#pragma unroll 4
+		for (int i = threadIdx.x; i < units; i += THREADS)
+			((uint4 *)(to + g * a.row_bytes))[i] = from[i];
+	}
+	__syncthreads();
+}
+
+/* This lane's columns of its row; NULL: there is none. */
+__device__ static inline const uint16_t *lane_row(const struct stream_args &a, const struct place &p, const char *rows)
 {
 	int g = threadIdx.x % WARP / 4, q = threadIdx.x % 4;
 	if (g >= p.count)
 		return NULL;
-	if (p.segment >= 0)
-		return a.rows + (int64_t)g * a.ld + q * 8;
-	int entry = entry_of(p, g);
-	return (a.experts.is_down ? a.experts.up + (int64_t)entry * a.experts.ld_up :
-		a.experts.rows + (int64_t)(entry / a.route.k) * a.experts.ld) + q * 8;
+	return (a.row_bytes ? (const uint16_t *)(rows + g * a.row_bytes) : row_of(a, p, g)) + q * 8;
 }
 
 /* Both halves of a step's columns; x stays as it was, zero, where there is no row. */
 __device__ static inline void load_row(uint4 x[2], const uint16_t *at, bool is)
 {
 	asm volatile("{ .reg .pred p; setp.ne.u32 p, %8, 0;\n"
-		     "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%9];\n"
-		     "@p ld.global.v4.u32 {%4, %5, %6, %7}, [%9 + 64]; }"
+		     "@p ld.v4.u32 {%0, %1, %2, %3}, [%9];\n"
+		     "@p ld.v4.u32 {%4, %5, %6, %7}, [%9 + 64]; }"
 		     : "+r"(x[0].x), "+r"(x[0].y), "+r"(x[0].z), "+r"(x[0].w), "+r"(x[1].x), "+r"(x[1].y), "+r"(x[1].z),
 		       "+r"(x[1].w) : "r"((uint32_t)is), "l"(at));
 }
 
+/* A warp takes its steps of every stage, and loads the rows under the next ones once these are done.  Where the ring holds fewer stages
+ * than the tile has, the others are asked for as places come free. */
 template <int F>
-__device__ static inline void multiply_step(float acc[4], const struct step<F> &w, const uint4 x[2])
-{
-	constexpr bool FP16 = F == PRODUCT_W8A8;
-	uint32_t a[4], b[4];
-	w.template unpack<0>(a, b);
-	mma<FP16>(acc, a[0], b[0], a[1], b[1], x[0].x, x[0].y);
-	mma<FP16>(acc, a[2], b[2], a[3], b[3], x[0].z, x[0].w);
-	w.template unpack<1>(a, b);
-	mma<FP16>(acc, a[0], b[0], a[1], b[1], x[1].x, x[1].y);
-	mma<FP16>(acc, a[2], b[2], a[3], b[3], x[1].z, x[1].w);
-}
-
-/* A warp takes its step of every stage.  All stages are on their way: their places are constants. */
-template <int F>
-__device__ static inline void multiply(const struct stream_args &a, struct fixed *s, char *ring, const struct place &p, float acc[4])
-{
-	constexpr int STAGE = SLICES * record<F>::BYTES;
-	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
-	const uint16_t *row = row_of(a, p), *at = row + slice * TILE_STEP;
-	uint32_t from = shared_address(ring) + slice * record<F>::BYTES;
-	uint4 x[2] = {};
-#pragma unroll
-	for (int i = 0; i < UNROLLED; i++) {
-		if (i * SLICES + slice >= p.steps)
-			return;
-		struct step<F> w;
-		load_row(x, at + i * SLICES * TILE_STEP, row != NULL);
-		barrier_wait(&s->full[i], 0);
-		w.load_shared(from + i * STAGE, lane);
-		multiply_step<F>(acc, w, x);
-	}
-}
-
-/* The same where the ring holds fewer stages than the tile has: the others are asked for as places come free. */
-template <int F>
-__device__ static void multiply_ring(const struct stream_args &a, struct fixed *s, char *ring, const struct place &p, float acc[4])
+__device__ static inline void multiply(const struct stream_args &a, struct fixed *s, char *ring, const struct place &p,
+				       const char *rows, float acc[SHARE][4])
 {
 	constexpr int STAGE = SLICES * record<F>::BYTES;
 	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, slots = a.slots_of_ring, slot = 0, lap = 0;
-	const uint16_t *row = row_of(a, p);
-	uint4 x[2] = {};
+	const uint16_t *row = lane_row(a, p, rows);
+	bool is = row != NULL, refill = p.steps > slots * SLICES;
+	uint32_t from = shared_address(ring) + slice * record<F>::BYTES;
+	uint4 x[SHARE][2] = {};
+	row += slice * TILE_STEP;
+#pragma unroll
+	for (int h = 0; h < SHARE; h++)
+		load_row(x[h], row + h * WARPS * TILE_STEP, is && slice + h * WARPS < p.steps);
 #pragma unroll 1
 	for (int i = slice; i - slice < p.steps; i += SLICES) {
-		int next = i - slice + slots * SLICES;
-		struct step<F> w;
-		load_row(x, row + i * TILE_STEP, row != NULL && i < p.steps);
+		row += SLICES * TILE_STEP;
 		barrier_wait(&s->full[slot], lap);
-		if (i < p.steps) {
-			w.load_shared(shared_address(ring) + slot * STAGE + slice * record<F>::BYTES, lane);
-			multiply_step<F>(acc, w, x);
-		}
-		__syncwarp();
-		if (lane == 0)
-			barrier_arrive(&s->empty[slot]);
-		if (threadIdx.x == 0 && next < p.steps) {
-			barrier_wait(&s->empty[slot], lap);
-			fetch<F>(a, s, ring, p, next / SLICES);
+#pragma unroll
+		for (int h = 0; h < SHARE; h++)
+			if (i + h * WARPS < p.steps) {
+				struct step<F> w;
+				w.load_shared(from + slot * STAGE + h * WARPS * record<F>::BYTES, lane);
+				multiply_step<F>(acc[h], w, x[h]);
+				load_row(x[h], row + h * WARPS * TILE_STEP, is && i + SLICES + h * WARPS < p.steps);
+			}
+		if (refill) {
+			int ahead = i - slice + slots * SLICES;
+			__syncwarp();
+			if (lane == 0)
+				barrier_arrive(&s->empty[slot]);
+			if (threadIdx.x == 0 && ahead < p.steps) {
+				barrier_wait(&s->empty[slot], lap);
+				fetch<F>(a, s, ring, p, ahead / SLICES);
+			}
 		}
 		if (++slot == slots)
 			slot = 0, lap ^= 1;
@@ -324,21 +222,76 @@ __device__ static void multiply_ring(const struct stream_args &a, struct fixed *
 }
 
 /* ---- the router ---- */
+#define RANKED 512                    /* most experts that a block ranks */
+__device__ static inline bool ranks(const struct route_args &r) { return r.n_group <= 1 && r.E <= RANKED && r.k <= THREADS && r.k <= STREAM_ENTRIES; }
+
+/* By a block: the choice of a single token without groups, by rank: each thread counts who comes before its expert. */
+__device__ static inline void choose_by_rank(const struct route_args &r, int32_t *expert, float *weight, float *scratch)
+{
+	__shared__ int32_t choice[STREAM_ENTRIES];
+	float *score = scratch, sum = 0;
+	uint32_t *order = (uint32_t *)(scratch + r.E);
+	float logit[RANKED / THREADS], bias[RANKED / THREADS];
+#pragma unroll
+	for (int j = 0; j < RANKED / THREADS; j++) {
+		int e = threadIdx.x + j * THREADS;
+		logit[j] = e < r.E ? __ldcg(r.logits + e) : 0.0f;
+		bias[j] = e < r.E ? __ldg(r.bias + e) : 0.0f;
+	}
+#pragma unroll
+	for (int j = 0; j < RANKED / THREADS; j++) {
+		int e = threadIdx.x + j * THREADS;
+		if (e < r.E) {
+			score[e] = 1.0f / (1.0f + expf(-logit[j]));
+			order[e] = order_of(score[e] + bias[j]);
+		}
+	}
+	__syncthreads();
+#pragma unroll 1
+	for (int e = threadIdx.x; e < r.E; e += THREADS) {
+		uint32_t mine = order[e];
+		int rank = 0;
+#pragma unroll 8
+		for (int i = 0; i < r.E; i++)
+			rank += order[i] > mine || (order[i] == mine && i < e);
+		if (rank < r.k)
+			expert[rank] = choice[rank] = e;
+	}
+	__syncthreads();
+	if ((int)threadIdx.x >= r.k)
+		return;
+#pragma unroll 1
+	for (int i = 0; i < r.k; i++)
+		sum += score[choice[i]];
+	float w = score[choice[threadIdx.x]];
+	weight[threadIdx.x] = (r.norm ? w / (sum + 1e-20f) : w) * r.scaling;
+}
+
 /* By a block: a warp routes a token; then the experts that some token chose, in ascending order, with their rows. */
 __device__ static void choose_experts(const struct route_args &r, struct stream_plan *plan, float *weight, float *scratch, int T)
 {
 	__shared__ int32_t choice[STREAM_ENTRIES];
-	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, n = T * r.k, i = threadIdx.x;
-	if (warp < T)
-		route_row(choice + warp * r.k, weight + warp * r.k, scratch + warp * route_floats(r), r, warp);
+	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, n = T * r.k;
+	if (T == 1 && ranks(r)) {
+		choose_by_rank(r, plan->expert, weight, scratch);
+		return;
+	}
+#pragma unroll 1
+	for (int t = warp; t < T; t += WARPS)
+		route_row(choice + t * r.k, weight + t * r.k, scratch + t * route_floats(r), r, t);
 	__syncthreads();
+	if (T == 1) {
+		for (int i = threadIdx.x; i < n; i += THREADS)
+			plan->expert[i] = choice[i];
+		return;
+	}
 	uint32_t *rows = (uint32_t *)scratch;         /* bit t of rows[e]: token t chose expert e */
 	int *at = (int *)scratch + r.E;               /* of each expert among the active ones */
 #pragma unroll 1
-	for (int e = i; e < r.E; e += THREADS)
+	for (int e = threadIdx.x; e < r.E; e += THREADS)
 		rows[e] = 0;
 	__syncthreads();
-	if (i < n)
+	for (int i = threadIdx.x; i < n; i += THREADS)
 		atomicOr(&rows[choice[i]], 1u << i / r.k);
 	__syncthreads();
 	if (warp == 0) {
@@ -359,176 +312,192 @@ __device__ static void choose_experts(const struct route_args &r, struct stream_
 			plan->active = active;
 	}
 	__syncthreads();
-	if (i < n)
-		plan->entry[at[choice[i]]][__popc(rows[choice[i]] & ((1u << i / r.k) - 1))] = (int16_t)i;
+	for (int i = threadIdx.x; i < n; i += THREADS)
+		plan->entry[at[choice[i]]][__popc(rows[choice[i]] & ((1u << i / r.k) - 1))] =
+			(int16_t)(i / r.k << 8 | i % r.k);
 }
 
-/* The choice of a single token, by one warp of each block that has an expert's tile. */
-__device__ static void choose_alone(const struct stream_args &a, struct fixed *s, float *scratch)
+/* Everything written before is seen by whoever arrives later. */
+__device__ static inline int arrive(int *count)
 {
-	float *weight = scratch + route_floats(a.route);
-	if (threadIdx.x < WARP) {
-		route_row(s->choice, weight, scratch, a.route, 0);
-		if ((int)blockIdx.x == a.tiles && !a.experts.is_down)
-			for (int i = threadIdx.x; i < a.route.k; i += WARP)
-				a.weight[i] = weight[i];
-	}
+	int n;
+	asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(n) : "l"(count) : "memory");
+	return n;
+}
+
+/* The choice among other numbers, for the code: a block that waits has time to bring it in. */
+__device__ static void rehearse(const struct route_args &r, float *scratch)
+{
+	struct route_args other = r;
+	float *end = scratch + route_floats(r);
+	other.logits = r.bias;
+	if (ranks(r))
+		choose_by_rank(other, (int32_t *)end, end + r.k, scratch);
+	else if (threadIdx.x < WARP)
+		route_row((int32_t *)end, end + r.k, scratch, other, 0);
 	__syncthreads();
 }
 
-/* A logit of each row, by a block behind the tiles: the order of moe.cu.  Of more rows than one, the block that finishes last
- * chooses the experts. */
-__device__ static void route_logits(const struct stream_args &a, float *shared, int e)
+/* A logit of each row, by a block behind the tiles: the order of moe.cu.  The gate's row comes as the weights of a tile do.
+ * The block that finishes last chooses the experts. */
+template <int F> __device__ static void route_logits(const struct stream_args &a, struct fixed *s, char *ring, float *shared, int e)
 {
-	constexpr int EARLY = 12;
-	int i = threadIdx.x;
-	float w[EARLY];
+	int i = threadIdx.x, bytes = a.in * (int)sizeof(float);
+	const float *gate = a.gate + (int64_t)e * a.in;
+	bool fits = bytes % 16 == 0 && bytes <= a.ring_bytes;
+	constexpr int TOGETHER = 12;                  /* loads of a thread on their way */
 	__shared__ bool last;
-#pragma unroll
-	for (int j = 0; j < EARLY; j++)
-		w[j] = i + j * ROUTE_THREADS < a.in ? __ldg(a.gate + (int64_t)e * a.in + i + j * ROUTE_THREADS) : 0.0f;
 	grid_release();
+	if (fits && i == 0) {
+		barrier_init(&s->full[0], 1);
+		barriers_ready();
+		copy_in(ring, gate, bytes, &s->full[0]);
+	}
+	rehearse(a.route, shared);
 	grid_wait();
+	if (fits) {
+		barrier_wait(&s->full[0], 0);
+		gate = (const float *)ring;
+	}
 #pragma unroll 1
 	for (int t = 0; t < a.T; t++) {
-		float sum = 0;
-#pragma unroll
-		for (int j = 0; j < EARLY; j++)
-			if (i + j * ROUTE_THREADS < a.in)
-				sum = fmaf(w[j], bf16_value(a.rows[(int64_t)t * a.ld + i + j * ROUTE_THREADS]), sum);
+		const uint16_t *row = a.rows + (int64_t)t * a.ld;
+		float sum[SHARE] = {};
 #pragma unroll 1
-		for (int c = i + EARLY * ROUTE_THREADS; c < a.in; c += ROUTE_THREADS)
-			sum = fmaf(__ldg(a.gate + (int64_t)e * a.in + c), bf16_value(a.rows[(int64_t)t * a.ld + c]), sum);
-		sum = warp_sum(sum);
-		if (i % WARP == 0)
-			shared[i / WARP] = sum;
+		for (int c = i; c < a.in; c += TOGETHER * THREADS) {
+			uint16_t x[TOGETHER];
+#pragma unroll
+			for (int j = 0; j < TOGETHER; j++)
+				x[j] = c + j * THREADS < a.in ? row[c + j * THREADS] : 0;
+#pragma unroll
+			for (int j = 0; j < TOGETHER; j++)
+				if (c + j * THREADS < a.in)
+					sum[j % SHARE] = fmaf(gate[c + j * THREADS], bf16_value(x[j]), sum[j % SHARE]);
+		}
+#pragma unroll
+		for (int h = 0; h < SHARE; h++) {
+			sum[h] = warp_sum(sum[h]);
+			if (i % WARP == 0)
+				shared[i / WARP + h * WARPS] = sum[h];
+		}
 		__syncthreads();
 		if (i == 0) {
 			for (int k = 1; k < SLICES; k++)
-				sum += shared[k];
-			a.logits[t * a.route.E + e] = sum;
+				sum[0] += shared[k];
+			a.logits[t * a.route.E + e] = sum[0];
 		}
 		__syncthreads();
 	}
-	if (a.T == 1)                                 /* blocks that need it choose for themselves */
-		return;
-	if (i == 0) {
-		__threadfence();
-		last = atomicAdd(a.arrived, 1) == a.route.E - 1;
-	}
+	if (i == 0)
+		last = arrive(a.arrived) == a.route.E - 1;
 	__syncthreads();
 	if (!last)
 		return;
 	if (i == 0)
 		*a.arrived = 0;
-	__threadfence();
 	choose_experts(a.route, a.plan, a.weight, shared, a.T);
 }
 
-/* One tile: a warp takes its step of every stage, then the partial sums are added in the order of the warps. */
+/* One tile: a warp takes its steps of every stage, then the partial sums are added in the order of the slices. */
 template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(const struct stream_args &a)
 {
 	extern __shared__ __align__(128) char shared[];
-	constexpr int STAGE = SLICES * record<F>::BYTES;
-	struct fixed *s = (struct fixed *)(shared + a.slots_of_ring * STAGE);
-	float *part = (float *)(s + 1), acc[4] = {};
-	bool expert = EXPERTS && of_expert(a), up = EXPERTS && !a.experts.is_down;
+	struct fixed *s = (struct fixed *)(shared + a.ring_bytes);
+	float acc[SHARE][4] = {};
+	bool up = EXPERTS && !a.experts.is_down;
 	int row = threadIdx.x / TILE_ROWS, i = threadIdx.x % TILE_ROWS, lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
-	if (threadIdx.x == WARP)
-		look_ahead(a);
 	if (!CONV && !EXPERTS && (int)blockIdx.x >= a.tiles) {
-		route_logits(a, part, blockIdx.x - a.tiles);
+		route_logits<F>(a, s, shared, (float *)(s + 1), blockIdx.x - a.tiles);
 		return;
 	}
 	if (!up)
 		grid_release();
-	if (up && expert)
-		grid_wait();
-	if (expert && a.T == 1)
-		choose_alone(a, s, part);
-	struct place p = locate<F, EXPERTS>(a, s);
+	struct place p = locate<F, EXPERTS>(a, up);
 	if (threadIdx.x == 0) {
 		int n = min((p.steps + SLICES - 1) / SLICES, a.slots_of_ring);
 #pragma unroll 1
 		for (int k = 0; k < n; k++) {
 			barrier_init(&s->full[k], 1);
-			barrier_init(&s->empty[k], SLICES);
+			barrier_init(&s->empty[k], WARPS);
 		}
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		barriers_ready();
 #pragma unroll 1
 		for (int k = 0; k < n; k++)
 			fetch<F>(a, s, shared, p, k);
 	}
-	if (up && expert && threadIdx.x == WARP && p.steps)
-		prefetch(a.experts.next + p.expert * a.experts.stride, a.experts.next_bytes, p.tile, a.experts.tiles);
+	struct early e = load_early<CONV>(a, p, row, p.tile * TILE_ROWS + i);
+	__syncthreads();
 	grid_wait();
 	if (up)
 		grid_release();
 	if (!p.steps)
 		return;
-	__syncthreads();
-	struct early e = load_early<CONV>(a, p, row, p.tile * TILE_ROWS + i);
-	if (p.steps <= min(a.slots_of_ring, UNROLLED) * SLICES)
-		multiply<F>(a, s, shared, p, acc);
-	else
-		multiply_ring<F>(a, s, shared, p, acc);
+	if (a.row_bytes)
+		bring_rows(a, p, (char *)(s + 1));
+	multiply<F>(a, s, shared, p, (const char *)(s + 1), acc);
+	__syncwarp();
 #pragma unroll
-	for (int k = 0; k < 4; k++)
+	for (int k = 0; k < 4 * SHARE; k++)
 		if (lane % 4 * 2 + k % 2 < a.T)
-			part[(slice * a.T + lane % 4 * 2 + k % 2) * TILE_ROWS + lane / 4 + k / 2 * 8] = acc[k];
+			*(float *)(shared + (slice + k / 4 * WARPS) * record<F>::BYTES + ((lane % 4 * 2 + k % 2) * TILE_ROWS +
+				   lane / 4 + k % 4 / 2 * 8) * sizeof(float)) = acc[k / 4][k % 4];
 	__syncthreads();
-	finish<F, CONV>(a, p, e, part, row, i);
+	finish<F, CONV>(a, p, e, shared, row, i);
 }
 
-/* Blocks of a multiprocessor: as many as let a layer's tiles run at once. */
-template <int F> struct resident { enum { BLOCKS = F == FORMAT_NVFP4 ? 6 : 5 }; };
+/* Blocks of a multiprocessor: as many as let a layer's tiles run at once, beside the next kernel's first blocks. */
+#define RESIDENT(F) ((F == FORMAT_NVFP4 ? 36 : 32) / WARPS)
 
 /* y = x W^T of up to 8 rows of segments, and router logits.  A block owns a tile, or one logit of every row.  Weights and
  * rows aligned to 16; sums in a fixed order. */
-template <int F> __global__ void __launch_bounds__(THREADS, resident<F>::BLOCKS) stream_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, false, false>(a);
 }
 
 /* With the convolution step: a name of its own for the audit. */
-template <int F> __global__ void __launch_bounds__(THREADS, resident<F>::BLOCKS) stream_conv_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_conv_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, true, false>(a);
 }
 
 /* Segments and routed experts. */
-template <int F> __global__ void __launch_bounds__(THREADS, resident<F>::BLOCKS) stream_expert_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_expert_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, false, true>(a);
 }
 
 /* ---- launchers ---- */
-#define RING (44 << 10)               /* of a block, where five share a multiprocessor */
+/* Shared memory that the blocks of a multiprocessor may take, all of a kernel's at once if that can be; the rest is what lies
+ * unused between blocks of other sizes. */
+#define SHARED_MEMORY (196 << 10)
+#define LEAST (26 << 10)
+#define MOST (88 << 10)
+static int multiprocessors = 132;
 
 template <int F> static cudaError_t launch_tiles(struct stream_args a, cudaStream_t s)
 {
 	constexpr int STAGE = SLICES * record<F>::BYTES;
 	bool experts = a.experts.scale != NULL;
-	int steps = experts ? a.experts.steps : 1, blocks = a.tiles;
+	int steps = experts ? a.experts.steps : SLICES, longest = steps, blocks = a.tiles + (a.gate ? a.route.E : 0);
+	if (experts)
+		blocks += a.T * a.route.k * a.experts.tiles;
 	for (int i = 0; i < a.segments; i++)
-		steps = steps > a.w[i].steps ? steps : a.w[i].steps;
-	int stages = (steps + SLICES - 1) / SLICES, most = (a.tiles > 264 ? RING : 2 * RING) / STAGE;
+		longest = longest > a.w[i].steps ? longest : a.w[i].steps;
+	if (!experts)                                 /* their number counts: segments beside them share their places */
+		steps = longest;
+	int each = SHARED_MEMORY / ((blocks + multiprocessors - 1) / multiprocessors) - 1024 - (int)sizeof(struct fixed);
+	each = each < LEAST ? LEAST : each > MOST ? MOST : each;
+	int stages = (steps + SLICES - 1) / SLICES, most = each / STAGE, row_bytes = longest * TILE_STEP * 2 + 64;
 	most = most < 2 ? 2 : most < MAX_SLOTS ? most : MAX_SLOTS;
 	a.slots_of_ring = stages < most ? stages : most;
-	size_t part = (size_t)SLICES * a.T * TILE_ROWS * sizeof(float), route = 0;
-	if (a.gate) {
-		blocks += a.route.E;
-		route = a.T * route_floats(a.route) * sizeof(float);
-	}
-	if (experts) {
-		blocks += a.T * a.route.k * a.experts.tiles;
-		if (a.T == 1)
-			route = (route_floats(a.route) + a.route.k) * sizeof(float);
-	}
+	a.ring_bytes = longest <= a.slots_of_ring * SLICES ? (longest < SLICES ? SLICES : longest) * record<F>::BYTES :
+		a.slots_of_ring * STAGE;
+	a.row_bytes = a.ring_bytes + a.T * row_bytes <= each + 1024 ? row_bytes : 0;
+	size_t rows = a.T * a.row_bytes, route = a.gate ? (a.T * route_floats(a.route) + 2 * a.route.k) * sizeof(float) : 0;
 	void (*kernel)(const struct stream_args) = a.output == OUTPUT_CONV ? stream_conv_tiles<F> :
 		experts ? stream_expert_tiles<F> : stream_tiles<F>;
-	return launch(kernel, blocks, THREADS, (size_t)a.slots_of_ring * STAGE + sizeof(struct fixed) +
-		      (part > route ? part : route), s, a);
+	return launch(kernel, blocks, THREADS, a.ring_bytes + sizeof(struct fixed) + (rows > route ? rows : route), s, a);
 }
 
 cudaError_t launch_stream(struct stream_args a, int kind, cudaStream_t s)
@@ -544,6 +513,9 @@ cudaError_t launch_stream(struct stream_args a, int kind, cudaStream_t s)
 
 cudaError_t launch_stream_open(void)
 {
+	int device = 0;
+	if (cudaGetDevice(&device) == cudaSuccess)
+		cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
 #define KERNELS(F) (const void *)stream_tiles<F>, (const void *)stream_expert_tiles<F>, (const void *)stream_conv_tiles<F>
 	const void *const kernels[] = { KERNELS(FORMAT_BF16), KERNELS(FORMAT_FP8), KERNELS(FORMAT_NVFP4), KERNELS(PRODUCT_W8A8) };
 #undef KERNELS

@@ -183,6 +183,33 @@ __device__ inline float act_value(float v, int act, float g)
 	return v;
 }
 
+/* ---- four neighbouring values of a row ---- */
+__device__ inline float4 rounded_quad(float4 v, int bf16)
+{
+	return make_float4(rounded(v.x, bf16), rounded(v.y, bf16), rounded(v.z, bf16), rounded(v.w, bf16));
+}
+
+/* Four values as a product sees them; g = 1 / input_scale; four neighbouring lanes hold an NVFP4 block. */
+__device__ inline float4 act_quad(float4 v, int act, float g)
+{
+	if (act == ACT_FP8)
+		return make_float4(e4m3_rounded(v.x * g), e4m3_rounded(v.y * g), e4m3_rounded(v.z * g), e4m3_rounded(v.w * g));
+	if (act != ACT_NVFP4)
+		return v;
+	float top = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+	top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
+	top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
+	float sf = e4m3_rounded(g * (top * (1.0f / 6.0f))), r = sf != 0.0f ? 1.0f / (sf * (1.0f / g)) : 0.0f;
+	return make_float4(e2m1_rounded(v.x * r) * sf, e2m1_rounded(v.y * r) * sf, e2m1_rounded(v.z * r) * sf,
+			   e2m1_rounded(v.w * r) * sf);
+}
+
+__device__ inline void store_quad(uint16_t *to, float4 v, int act)
+{
+	*(ushort4 *)to = make_ushort4(operand_bits(v.x, act), operand_bits(v.y, act), operand_bits(v.z, act),
+				      operand_bits(v.w, act));
+}
+
 /* ---- a convolution step of one channel (docs/model.md, 3.3 step 2) ---- */
 /* Column t of a channel: a token of x, or (t < 0) the carried window, whose newest column is -1. */
 __device__ inline float conv_column(const float *x, int ldx, const float *window, int channels, int kernel, int t)
