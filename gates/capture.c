@@ -251,9 +251,9 @@ static int run_program(struct session *s, const struct capture_profile *p, char 
 		s->stopped = end.interrupted;
 		failed = err_set(err, ERR_FAILED, "interrupted");
 	} else if (!failed && (end.timed_out || end.signal || end.exit_code)) {
-		char *said = file_read(words, 1 << 24, &size, &ignored), *at = said;
+		char *said = file_read(words, 1 << 24, &size, &ignored), *at;
 
-		while (size && (said[size - 1] == '\n' || said[size - 1] == '\r'))
+		while (said && size && (said[size - 1] == '\n' || said[size - 1] == '\r'))
 			said[--size] = '\0';
 		at = said ? strrchr(said, '\n') : NULL;
 		failed = err_set(err, ERR_FAILED, "%s %d%s%s", end.timed_out ? "timed out, exit code" : end.signal ? "signal" : "exit code",
