@@ -264,9 +264,16 @@ const char *evidence_prompt(const struct evidence *e, int prompt)
 char *evidence_text(const struct evidence *e, const int32_t *ids, int n)
 {
 	struct err err = { 0 };
-	size_t size;
+	struct text shown = { 0 };
+	size_t size = 0;
+	char *text = e->tokenizer ? tokenizer_decode(e->tokenizer, ids, n, false, &size, &err) : NULL;
 
-	return e->tokenizer ? tokenizer_decode(e->tokenizer, ids, n, false, &size, &err) : NULL;
+	if (!text || strlen(text) == size)
+		return text;
+	for (size_t i = 0; i < size; i++)
+		text_add(&shown, text[i] ? "%c" : "\xe2\x90\x80", text[i]);
+	free(text);
+	return shown.s;
 }
 
 struct subject leg_subject(const struct evidence *e, const struct leg *l, const struct report_row **rows)

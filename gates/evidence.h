@@ -186,7 +186,7 @@ void evidence_release(struct evidence *e);
 
 /* "p2" of an asked prompt. */
 const char *evidence_prompt(const struct evidence *e, int prompt);
-/* The text of a token or a row of them, or NULL; the caller frees. */
+/* The text of a token or a row of them, or NULL; a NUL is shown as its symbol.  The caller frees. */
 char *evidence_text(const struct evidence *e, const int32_t *ids, int n);
 /* The rows of a leg in one mode, by asked prompt; owned by the compare. */
 struct subject leg_subject(const struct evidence *e, const struct leg *l, const struct report_row **rows);

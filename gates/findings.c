@@ -40,8 +40,7 @@ const json_t *findings_leg(const struct findings *f, int leg)
 
 /* ---- text */
 
-/* Controls, and what turns the direction of text around, hides in it, or ends a line. */
-static bool is_hidden(uint32_t c)
+bool text_is_hidden(uint32_t c)
 {
 	static const struct { uint32_t first, last; } hidden[] = {
 		{ 0x00, 0x1f }, { 0x7f, 0x9f }, { 0xad, 0xad }, { 0x61c, 0x61c }, { 0x180e, 0x180e }, { 0x200b, 0x200f },
@@ -65,7 +64,7 @@ char *text_short(const char *s, int most)
 		uint32_t code;
 		size_t bytes = utf8_get(clean + at, &code);
 
-		if (is_hidden(code)) {
+		if (text_is_hidden(code)) {
 			n += (size_t)sprintf(to + n, code == '\n' ? "\\n" : code == '\t' ? "\\t" : "\\u{%x}", (unsigned)code);
 		} else {
 			memcpy(to + n, clean + at, bytes);

@@ -82,19 +82,11 @@ static json_t *string(const char *s)
 
 /* ---- the oracle */
 
-/* NUL is shown as its symbol: a JSON text of ours ends there. */
 static json_t *token_text(const struct page *p, int32_t id)
 {
-	struct err ignored = { 0 };
-	size_t size = 0;
-	char *text = tokenizer_decode(p->e->tokenizer, &id, 1, false, &size, &ignored);
-	struct text shown = { 0 };
+	char *text = evidence_text(p->e, &id, 1);
+	json_t *j = string(text);
 
-	for (size_t i = 0; text && i < size; i++)
-		text_add(&shown, text[i] ? "%c" : "\xe2\x90\x80", text[i]);
-	json_t *j = text ? json_string(text_string(&shown)) : json_null();
-
-	text_release(&shown);
 	free(text);
 	return j;
 }

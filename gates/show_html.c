@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "contract/json.h"
+#include "contract/utf8.h"
 #include "gates/page.h"
 #include "gates/show.h"
 
@@ -42,20 +43,38 @@ static void put_string(struct bytes *to, const char *s)
 	put(to, s, strlen(s));
 }
 
-/* JSON in a script element: only '<' can end it. */
+/* \u202e, or a pair of surrogates. */
+static void put_escape(struct bytes *to, uint32_t c)
+{
+	char text[16];
+
+	if (c < 0x10000)
+		snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+	else
+		snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + (unsigned)((c - 0x10000) >> 10), 0xdc00 + (unsigned)((c - 0x10000) & 0x3ff));
+	put_string(to, text);
+}
+
+/* JSON in a script element: only '<' can end it; who reads the source is not fooled by what turns text around. */
 static void put_json(struct bytes *to, json_t *json)
 {
 	size_t size;
 	char *text = json_text(json, JSON_COMPACT, &size);
 
-	for (const char *at = text; at < text + size;) {
-		const char *less = memchr(at, '<', (size_t)(text + size - at));
-		size_t n = (size_t)((less ? less : text + size) - at);
+	for (const char *at = text; *at;) {
+		size_t n = strcspn(at, "<\x7f\xc2\xd8\xe1\xe2\xef\xf3");   /* first bytes of all that is hidden */
+		uint32_t c = 0;
 
 		put(to, at, n);
-		if (less)
-			put_string(to, "\\u003c");
-		at += n + (less != NULL);
+		at += n;
+		if (!*at)
+			break;
+		n = utf8_get(at, &c);
+		if (c == '<' || text_is_hidden(c))
+			put_escape(to, c);
+		else
+			put(to, at, n);
+		at += n;
 	}
 	free(text);
 	json_decref(json);

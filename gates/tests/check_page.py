@@ -15,6 +15,8 @@ import browser
 import page_cases
 
 VERDICTS = "gates/tests/verdicts"
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "page_rules.js"), encoding="utf-8") as rules:
+    RULES = rules.read()
 ran, failed = 0, 0
 
 
@@ -46,6 +48,37 @@ def quiet(page):
     equal(page.complaints(), [], "console and network")
 
 
+def accessible(page):
+    """Names, headings, heads, links, contrast: page_rules.js, in light and in dark, with everything unfolded."""
+    page.js("document.querySelectorAll('main details:not(.prompt)').forEach(d => { d.open = true; })")
+    for dark in (False, True):
+        page.look(dark=dark)
+        equal(page.js(RULES), [], "accessibility in " + ("dark" if dark else "light"))
+    page.look()
+
+
+def usable(page):
+    """Whatever the page is about: Tab arrives, the first prompt answers hover and keys, nothing is said to console or network."""
+    page.js("document.activeElement.blur(); scrollTo(0, 0)")
+    page.key("Tab")
+    equal(page.js("document.activeElement.className"), "skip", "the first stop of Tab")
+    page.key("Tab")
+    equal(page.js("document.activeElement.hash"), page.js("document.querySelector('#parts a').hash"), "the second stop of Tab")
+    if page.js("document.querySelectorAll('.prompt').length"):
+        page.js("document.querySelectorAll('.prompt').forEach((d, i) => { d.open = i === 0; })")
+        page.js("new Promise(done => setTimeout(done, 200))")
+        page.js("document.querySelector('.prompt .token').scrollIntoView({block: 'center', behavior: 'instant'})")
+        page.hover(*page.js("(() => { const b = document.querySelector('.prompt .token').getBoundingClientRect(); return [b.x + 2, b.y + 4]; })()"))
+        assert "expected, " in page.js("tip.hidden ? '' : tip.textContent"), "hover tells the first token"
+        page.hover(2, 2)
+        page.js("document.querySelector('.prompt .token').focus()")
+        page.key("ArrowRight")
+        assert " step 1" in page.js("tip.hidden ? '' : tip.textContent"), "the next token by key"
+        page.key("Escape")
+        equal(page.js("tip.hidden"), True, "Escape hides the tip")
+    quiet(page)
+
+
 def canned(page, assay, out, name, verdict, legs):
     def check():
         page.look()
@@ -53,6 +86,12 @@ def canned(page, assay, out, name, verdict, legs):
         equal(text(page, "#verdict"), [verdict], "the verdict on top")
         equal(text(page, "#legs tbody th"), legs, "rows of the legs table")
         assert not page.js("document.documentElement.scrollWidth > innerWidth"), "the page is wider than the window"
+        usable(page)
+        accessible(page)
+        page.look(390)
+        assert not page.js("document.documentElement.scrollWidth > innerWidth"), "the page is wider than a phone"
+        page.shot(f"{out}/{name}.png")
+        page.look()
         quiet(page)
     check.__name__ = name
     case(check)
@@ -64,6 +103,13 @@ def many_legs(page, assay, out):
         page.open(report(assay, f"{out}/runs/{name}", f"{out}/{name}.html"))
         equal(len(text(page, "#legs tbody th")), legs, "legs")
         equal(len(text(page, ".prompt[open] .row, .prompt:first-child .row")) in (0, legs + 1), True, "rows of an open prompt")
+        usable(page)
+        accessible(page)
+        for width in (1280, 390):
+            page.look(width)
+            assert not page.js("document.documentElement.scrollWidth > innerWidth"), f"the page is wider than {width} pixels"
+            page.shot(f"{out}/{name}-{width}.png")
+        page.look()
         quiet(page)
 
 
@@ -86,7 +132,18 @@ def hover_and_keyboard(page, assay, out):
     assert "expected, p0 step 0" in page.js("document.getElementById('tip').textContent"), "focus tells the token"
     page.key("Escape")
     equal(page.js("document.getElementById('tip').hidden"), True, "Escape hides the tip")
+    accessible(page)
     quiet(page)
+
+
+def rules_can_fail(page, assay, out):
+    """That page_rules.js sees what it looks for."""
+    page.open(f"{out}/mid.html")
+    page.js("""document.getElementById('main').insertAdjacentHTML('beforeend', '<h6>skips</h6><select></select><canvas></canvas><p id="tip"></p>'
+        + '<table><tr><th>no scope</th></tr></table><a href="#nowhere">x</a><p style="color: #999; background: #fff">pale</p><i tabindex="3">x</i>')""")
+    found = page.js(RULES)
+    for part in ("skips a level", "no name: <select", "no img: <canvas", "an id twice", "without scope", "link to nothing", "contrast 2.8", "tab order"):
+        assert any(part in complaint for complaint in found), f"{part!r} is not among {found}"
 
 
 def strips_say_what_the_verdict_says(page, assay, out):
@@ -116,6 +173,8 @@ def charts_and_tables(page, assay, out):
     page.open(report(assay, f"{out}/runs/mid", f"{out}/no-charts.html", "--chart-js", ""))
     equal(page.js("document.getElementById('no-charts').hidden"), False, "the page says that it has no charts")
     equal(page.js("document.querySelectorAll('canvas').length"), 0, "canvases")
+    usable(page)
+    accessible(page)
     assert page.js("document.querySelectorAll('#positions tbody tr').length") >= 96, "tables stand for charts"
     quiet(page)
 
@@ -131,6 +190,8 @@ def nasty_text_is_text(page, assay, out):
     for part in ("<script>document.title='owned'</script>", "\\u{202e}evil", "\u2400", "\ufffd"):
         assert part in shown, f"{part!r} is not shown"
     assert not any(c in page.js("document.body.innerText") for c in "\u202e\u200b\0"), "a hidden character got through"
+    usable(page)
+    accessible(page)
     quiet(page)
 
 
@@ -153,6 +214,7 @@ def size_of_a_usual_run(page, assay, out):
     print(f"16 prompts x 96 steps x 4 legs: {size / 1e6:.2f} MB, interactive after {ms} ms")
     assert size < 1.5e6, f"{size} bytes, not under 1.5 MB"
     assert ms < 1000, f"interactive after {ms} ms, not under 1 s"
+    usable(page)
 
 
 def size_of_a_large_run(page, assay, out):
@@ -164,7 +226,7 @@ def size_of_a_large_run(page, assay, out):
     equal(page.js("document.querySelectorAll('.prompt').length"), 1000, "prompts")
     assert size < 25e6, f"{size} bytes, not under 25 MB"
     assert ms < 5000, f"interactive after {ms} ms, not under 5 s"
-    quiet(page)
+    usable(page)
 
 
 def main():
@@ -185,7 +247,7 @@ def main():
         canned(page, assay, out, "void-contract", "VOID", ["step", "chunk"])
         canned(page, assay, out, "crashed", "ERROR", ["step", "chunk"])
         page_cases.write(f"{out}/runs/mid", prompts=16, steps=96, legs=4)
-        for check in (many_legs, hover_and_keyboard, strips_say_what_the_verdict_says, charts_and_tables, nasty_text_is_text, size_of_a_usual_run, looks):
+        for check in (many_legs, hover_and_keyboard, rules_can_fail, strips_say_what_the_verdict_says, charts_and_tables, nasty_text_is_text, size_of_a_usual_run, looks):
             def named(check=check):
                 check(page, assay, out)
             named.__name__ = check.__name__
