@@ -47,6 +47,26 @@ static void print_run(const json_t *summary)
 	free(run);
 }
 
+/* Where the history begins: what later lines are changes of. */
+static void print_legs(const json_t *summary)
+{
+	const char *name;
+	const json_t *leg;
+
+	json_object_foreach(json_object_get((json_t *)summary, "legs"), name, leg) {
+		const char *git = show_string(show_get(leg, "engine", "git"));
+		bool is_hash = strspn(git, "0123456789abcdef") >= 12;
+		char R[32], ms[32];
+
+		printf("    %s: %s %s", name, show_string(json_object_get(leg, "verdict")), show_string(json_object_get(leg, "adjudication")));
+		if (show_get(leg, "tokens"))
+			printf(", tokens %lld/%lld", (long long)json_integer_value(show_get(leg, "tokens", "matched")),
+			       (long long)json_integer_value(show_get(leg, "tokens", "compared")));
+		printf(", R %s, %s ms/token%s%.12s\n", show_number(show_get(leg, "R"), 3, R, sizeof R),
+		       show_number(show_get(leg, "ms_per_token"), 3, ms, sizeof ms), is_hash ? ", git " : "", is_hash ? git : "");
+	}
+}
+
 static void print_changes(const json_t *before, const json_t *after)
 {
 	char *changes = history_changes(before, after, "    ");
@@ -89,6 +109,8 @@ int command_history(int argc, char **argv)
 		print_run(json_array_get(lines, i));
 		if (i)
 			print_changes(json_array_get(lines, i - 1), json_array_get(lines, i));
+		else
+			print_legs(json_array_get(lines, i));
 	}
 	json_decref(lines);
 	free(path);

@@ -9,6 +9,7 @@
 #include "contract/json.h"
 #include "contract/schemas.h"
 #include "recipe.h"
+#include "record.h"
 #include "show.h"
 #include "suggest.h"
 
@@ -53,13 +54,14 @@ int command_show(int argc, char **argv)
 		return command_fail(&err);
 	char *dir = is_directory(argv[optind]) ? xstrdup(argv[optind]) : path_dir(argv[optind]);
 
-	/* A recorded verdict stands alone. */
-	char *recipe = path_join(dir, "recipe.yaml");
+	char *recipe = path_join(dir, "recipe.yaml"), *recorded = record_recipe(dir, verdict);
 
 	show.run_dir = file_exists(recipe) ? dir : NULL;
+	show.recipe = recorded;
 	term_open(&term, stdout);
 	show_verdict(&term, verdict, &show);
 	free(recipe);
+	free(recorded);
 	free(dir);
 	json_decref(verdict);
 	return 0;

@@ -312,12 +312,15 @@ int record_docs(const char *root, struct err *err)
 {
 	char *docs = path_join(root, "docs"), *status_path = path_join(docs, "STATUS.md"), *bench_path = path_join(docs, "BENCHMARKS.md");
 	char *status = record_status(root, err), *bench = status ? record_benchmarks(root, err) : NULL;
-	int failed = !bench || file_mkdirs(docs, err) || file_write(status_path, status, strlen(status), err) ||
-		file_write(bench_path, bench, strlen(bench), err);
+	char *readme_path = path_join(root, "README.md"), *readme = bench ? record_readme(root, err) : NULL;
+	int failed = !bench || err->kind || file_mkdirs(docs, err) || file_write(status_path, status, strlen(status), err) ||
+		file_write(bench_path, bench, strlen(bench), err) || (readme && file_write(readme_path, readme, strlen(readme), err));
 
 	free(docs);
 	free(status_path);
 	free(bench_path);
+	free(readme_path);
+	free(readme);
 	free(status);
 	free(bench);
 	return failed ? -1 : 0;

@@ -10,6 +10,7 @@
 
 struct show_options {
 	const char *run_dir;         /* NULL: not known */
+	const char *recipe;          /* its file, where there is no run_dir; used if it is the one that was judged; NULL: none */
 	bool quiet;                  /* a line per leg and the verdict */
 	bool prompts;                /* also every prompt's row of every leg, with ids and texts */
 };

@@ -21,7 +21,7 @@ struct shown {
 static void load_recipe(struct shown *s)
 {
 	struct err ignored = {0};
-	char *path = s->o->run_dir ? path_join(s->o->run_dir, "recipe.yaml") : NULL;
+	char *path = s->o->run_dir ? path_join(s->o->run_dir, "recipe.yaml") : s->o->recipe ? xstrdup(s->o->recipe) : NULL;
 
 	s->has_recipe = path && file_exists(path) && recipe_load(&s->recipe, path, &ignored) == 0
 			&& strcmp(s->recipe.sha256, show_string(show_get(s->verdict, "recipe", "sha256"))) == 0;

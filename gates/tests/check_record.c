@@ -243,13 +243,43 @@ START_TEST(docs_say_what_the_records_say)
 
 	ck_assert_msg(status && bench, "%s", err.text);
 	char *kept_status = repository_doc("docs/STATUS.md"), *kept_bench = repository_doc("docs/BENCHMARKS.md");
+	char *readme = record_readme(".", &err), *kept_readme = repository_doc("README.md");
 
+	ck_assert_msg(readme && strcmp(readme, kept_readme) == 0, "README.md shows another verdict than results/: make docs");
+	free(readme);
+	free(kept_readme);
 	ck_assert_msg(strcmp(status, kept_status) == 0, "docs/STATUS.md is not what the records say: make docs");
 	ck_assert_msg(strcmp(bench, kept_bench) == 0, "docs/BENCHMARKS.md is not what the records say: make docs");
 	free(status);
 	free(bench);
 	free(kept_status);
 	free(kept_bench);
+}
+END_TEST
+
+/* README's block is the record's, whatever stood there; what stands around it stays. */
+START_TEST(a_readme_shows_its_record)
+{
+	static const char before[] = "# x\n\n1 of 2\n\n<!-- assay show results/near-tie.json -->\n\n    TOKEN MATCH 1/2\n\n    old\n\nAfter 3.\n\n    kept\n";
+
+	make_root();
+	keep("near-tie");
+	char *path = path_join(root, "README.md"), *made;
+
+	ck_assert_ptr_null(record_readme(root, &err));
+	ck_assert(!file_write(path, before, sizeof(before) - 1, &err));
+	ck_assert_msg(!record_docs(root, &err), "%s", err.text);
+	made = in_root("README.md");
+	ck_assert_msg(strncmp(made, "# x\n\n1 of 2\n\n<!-- assay show results/near-tie.json -->\n\n    TOKEN MATCH 29/36 full rows=", 86) == 0, "%s", made);
+	has(made, "nats; oracle: where it forks from itself\n\nAfter 3.\n\n    kept\n");
+	lacks(made, "    old");
+	/* made again, it stays the same */
+	char *again = record_readme(root, &err);
+
+	ck_assert_str_eq(again, made);
+	free(again);
+	free(made);
+	free(path);
 }
 END_TEST
 
@@ -292,6 +322,7 @@ int main(void)
 	tcase_add_test(c, a_cause_is_open_unless_separated);
 	tcase_add_test(c, history_says_what_changed);
 	tcase_add_test(c, digests_follow_the_tokens);
+	tcase_add_test(c, a_readme_shows_its_record);
 	tcase_add_test(c, docs_say_what_the_records_say);
 	tcase_add_test(c, every_number_is_in_a_record);
 	return run_suite("record", c);

@@ -13,7 +13,7 @@
 		bad.push('no language or no title');
 	if (all('h1').length !== 1 || all('main').length !== 1)
 		bad.push('not one h1 and one main');
-	all('h1, h2, h3, h4').reduce((before, h) => {
+	all('h1, h2, h3, h4, h5, h6').reduce((before, h) => {
 		const level = +h.tagName[1];
 		if (level > before + 1)
 			say('a heading skips a level', h);
