@@ -76,6 +76,7 @@ engine_support := $(filter-out engine/tests/check_%,$(wildcard engine/tests/*.c)
 gates_tests    := $(wildcard gates/tests/check_*.c)
 gates_support  := $(wildcard gates/tests/*_rig.c)                                   # shared by the tests of `assay run`
 
+comma := ,
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 .PHONY: all
@@ -143,6 +144,10 @@ $(BUILD)/engine/tests/check_%: $(BUILD)/engine/tests/check_%.o $(BUILD)/libengin
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
 $(BUILD)/engine/tests/cuda/check_%: $(BUILD)/engine/tests/cuda/check_%.o $(call obj,$(cuda_support)) $(BUILD)/libenginetest.a $(BUILD)/libengine.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(ENGINE_LIBS) -lm
+# Errors are injected by standing in for the calls (engine/tests/cuda/inject).
+$(BUILD)/engine/tests/cuda/check_errors: $(BUILD)/engine/tests/cuda/inject/inject.o
+$(BUILD)/engine/tests/cuda/check_errors: private LDFLAGS += $(addprefix -Wl$(comma)--wrap=,cudaGetLastError dlopen dlsym dlclose \
+	$(shell sed -n 's/^CALL.\(cuda[A-Za-z0-9]*\),.*/\1/p' engine/tests/cuda/inject/calls.def))
 $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgatestest.a $(BUILD)/libgates.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(GATES_LIBS) -lm
 # The page is tested in a browser, where there is one.
@@ -180,6 +185,16 @@ gate: all ## deps, build, and run recipes/on-off-host.yaml
 
 check test: all $(tests) $(BUILD)/gates/tests/check_page ## deps, build with warnings as errors, and every test that this machine can run
 	$(Q)sh scripts/run-tests.sh $(tests) $(BUILD)/gates/tests/check_page
+
+ifeq ($(WITH_CUDA),1)
+.PHONY: check-cuda device-package
+cuda_programs := $(BUILD)/assay $(BUILD)/assay-engine $(BUILD)/assay-engine-faulty $(patsubst %.c,$(BUILD)/%,$(cuda_tests))
+check-cuda: $(cuda_programs) ## what needs an NVIDIA device: tests, the device audit, planted faults, compute-sanitizer
+	$(Q)sh scripts/check-cuda.sh $(BUILD)
+
+device-package: $(cuda_programs) ## DIR=DIR: the programs and libraries of check-cuda, to run it on a bare machine with a device
+	$(Q)sh scripts/device-package.sh $(BUILD) '$(or $(DIR),$(BUILD)/device-package)'
+endif
 
 # Pages and screenshots stay in build/pages.
 check-browser: all ## the HTML report in headless Chromium, at its largest too (Debian: chromium, libjs-chart.js)
@@ -247,7 +262,7 @@ install: all ## programs and man pages into DESTDIR, PREFIX (/usr/local)
 	$(Q)$(foreach page,$(wildcard docs/*.1),install -m 644 $(page) $(DESTDIR)$(PREFIX)/share/man/man1 &&) true
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo "  CUDA=auto|0|1  ARCH=sm_90  BUILD=build  CC=gcc  OPT=-O3  V=1  PREFIX, DESTDIR"
 
 clean: ## remove what was built; runs in build/runs stay

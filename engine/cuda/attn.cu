@@ -69,6 +69,7 @@ __device__ static void tile_scores(struct tile_shared *sh, const float *q, const
 		float p0 = expf(s0 - top), p1 = expf(s1 - top), sum = warp_sum(p0 + p1);
 		sh->score[h][lane] = p0;
 		sh->score[h][lane + WARP] = p1;
+		__syncwarp();                 /* every lane has read m */
 		if (lane == 0) {
 			sh->factor[h] = expf(old - top);
 			sh->l[h] = sh->l[h] * expf(old - top) + sum;

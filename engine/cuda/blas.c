@@ -223,10 +223,12 @@ void blas_product(struct blas *b, struct device *dev, float *d, const uint8_t *x
 	cublasStatus_t status;
 
 	BUG_ON(!p);
-	b->layout_set(p->b, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof(n));
-	b->layout_set(p->d, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof(n));
-	status = b->matmul(b->handle, p->desc, &scale, w, p->a, x, p->b, &zero, d, p->d, d, p->d, &p->algo, b->workspace,
-			   WORKSPACE, dev->stream);
+	status = b->layout_set(p->b, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof(n));
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = b->layout_set(p->d, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof(n));
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = b->matmul(b->handle, p->desc, &scale, w, p->a, x, p->b, &zero, d, p->d, d, p->d, &p->algo,
+				   b->workspace, WORKSPACE, dev->stream);
 	dev->counters->n[COUNT_KERNEL_LAUNCHES]++;
 	TRY(dev, status == CUBLAS_STATUS_SUCCESS ? cudaGetLastError() : cudaErrorUnknown);
 }

@@ -9,7 +9,6 @@
 #define RING ((size_t)1 << 20)
 #define SMALL ((size_t)16 << 10)      /* uploads up to this go through the ring without waiting */
 
-cudaError_t (*cuda_hook)(const char *call);
 bool cuda_unfused;
 
 /* ---- errors ---- */
@@ -20,7 +19,6 @@ void cuda_check(struct device *dev, cudaError_t e, const char *call)
 		return;
 	fprintf(stderr, "assay-engine: cuda: %.*s: %s: %s\n", (int)strcspn(call, "("), call, cudaGetErrorName(e),
 		cudaGetErrorString(e));
-	cuda_hook = NULL;
 	cuda_close(dev);
 	exit(1);
 }
@@ -58,7 +56,7 @@ void *device_alloc(struct device *dev, size_t bytes, struct err *err)
 	bytes = (bytes + 255) / 256 * 256;
 	if (bytes == 0)
 		bytes = 256;
-	e = CUDA_CALL(cudaMalloc(&p, bytes));
+	e = cudaMalloc(&p, bytes);
 	if (e != cudaSuccess) {
 		cudaGetLastError();
 		cuda_failed(e, "cudaMalloc(", err);
@@ -69,7 +67,7 @@ void *device_alloc(struct device *dev, size_t bytes, struct err *err)
 		dev->memory = xrealloc(dev->memory, dev->room, sizeof(*dev->memory));
 	}
 	dev->memory[dev->n_memory++] = p;
-	e = CUDA_CALL(cudaMemsetAsync(p, 0, bytes, dev->stream));
+	e = cudaMemsetAsync(p, 0, bytes, dev->stream);
 	if (e != cudaSuccess) {
 		cuda_failed(e, "cudaMemsetAsync(", err);
 		return NULL;

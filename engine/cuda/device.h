@@ -1,7 +1,7 @@
 /* What an open CUDA device holds.  Private to engine/cuda.
  *
  * One stream; all memory is allocated while the session opens and registered here, so that `close` and a fatal error free
- * all of it.  Every call of the CUDA runtime goes through TRY or CUDA_CALL: a failure is one line and, after open, the end
+ * all of it.  Every call of the CUDA runtime goes through TRY or OPEN, or its result is looked at: a failure is one line and, after open, the end
  * of the process (exit 1), since ops return nothing and a device that failed is of no more use. */
 #ifndef ASSAY_ENGINE_CUDA_DEVICE_H
 #define ASSAY_ENGINE_CUDA_DEVICE_H
@@ -96,13 +96,10 @@ struct device {
 };
 
 /* ---- errors ---- */
-/* A test's hook: called before every call of the runtime; anything but cudaSuccess is taken as its result. */
-extern cudaError_t (*cuda_hook)(const char *call);
 /* A test's switch: op by op where a step could be fused. */
 extern bool cuda_unfused;
-#define CUDA_CALL(call) (cuda_hook && cuda_hook(#call) ? cuda_hook(NULL) : (call))
 /* After open: one line, everything freed, exit 1. */
-#define TRY(dev, call) cuda_check(dev, CUDA_CALL(call), #call)
+#define TRY(dev, call) cuda_check(dev, call, #call)
 void cuda_check(struct device *dev, cudaError_t e, const char *call);
 /* A kernel launch: counted, checked.  RUN first does what waits. */
 #define RUN_NOW(dev, launch) ((dev)->counters->n[COUNT_KERNEL_LAUNCHES]++, TRY(dev, launch))
@@ -111,7 +108,7 @@ void settle(struct device *dev);
 /* While opening: err_set and -1. */
 int cuda_failed(cudaError_t e, const char *call, struct err *err);
 #define OPEN(call) do { \
-		cudaError_t e_ = CUDA_CALL(call); \
+		cudaError_t e_ = (call); \
 		if (e_ != cudaSuccess) \
 			return cuda_failed(e_, #call, err); \
 	} while (0)
@@ -173,19 +170,24 @@ struct residual residual_of(struct device *dev, void *h, const void *y, int H);
 
 /* ---- graph.c ---- */
 bool cuda_graph_replay(struct device *dev, int rows);
+void cuda_graph_drop(struct device *dev);            /* all: the next step of each size is captured anew */
 void cuda_graph_begin(struct device *dev, int rows);
 void cuda_graph_end(struct device *dev, int rows);
 
-/* ---- watch.c, audit.c ---- */
+/* ---- watch.c, audit.c, trace.c ---- */
 void watch_open(struct device *dev);
 void watch_close(struct device *dev);
 void cuda_watch(struct device *dev, bool on);
 void cuda_window(struct device *dev, bool open);
 void cuda_describe(struct device *dev, struct report *r);
-/* The window in which launches count, when an audit is on. */
-void audit_mark(struct device *dev, bool start);
-void *audit_library(void);            /* dlopen; NULL: not found */
+void *audit_library(void);            /* trace.c: dlopen; NULL: not found */
 int cuda_audit_begin(struct err *err);
 int cuda_audit_end(struct report *r, struct err *err);
+bool cuda_kernel_known(const char *name);        /* is it in kernels.def? */
+
+/* ---- profile.c ---- */
+int cuda_profile_begin(struct device *dev, struct err *err);
+int cuda_profile_end(struct device *dev, const struct kernel_time **rows, int *n, struct err *err);
+double cuda_copy_rate(struct device *dev, struct err *err);
 
 #endif

@@ -11,6 +11,18 @@ bool cuda_graph_replay(struct device *dev, int rows)
 	return true;
 }
 
+void cuda_graph_drop(struct device *dev)
+{
+	TRY(dev, cudaStreamSynchronize(dev->stream));
+	for (int i = 0; i <= dev->limits.slots; i++)
+		if (dev->graph[i]) {
+			cudaGraphExec_t graph = dev->graph[i];
+
+			dev->graph[i] = NULL;
+			TRY(dev, cudaGraphExecDestroy(graph));
+		}
+}
+
 void cuda_graph_begin(struct device *dev, int rows)
 {
 	BUG_ON(dev->graph[rows]);
@@ -22,10 +34,14 @@ void cuda_graph_begin(struct device *dev, int rows)
 void cuda_graph_end(struct device *dev, int rows)
 {
 	cudaGraph_t graph;
+	cudaError_t e;
 
 	settle(dev);
 	TRY(dev, cudaStreamEndCapture(dev->stream, &graph));
-	TRY(dev, cudaGraphInstantiate(&dev->graph[rows], graph, 0));
+	e = cudaGraphInstantiate(&dev->graph[rows], graph, 0);
+	if (e != cudaSuccess)
+		cudaGraphDestroy(graph);
+	cuda_check(dev, e, "cudaGraphInstantiate");
 	TRY(dev, cudaGraphDestroy(graph));
 	TRY(dev, cudaGraphLaunch(dev->graph[rows], dev->stream));
 }

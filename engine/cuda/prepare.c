@@ -86,12 +86,15 @@ int prepare_vectors(struct device *dev, struct err *err)
 		at += place(s.item[i].n);
 	}
 	qsort(dev->vectors, dev->n_vectors, sizeof(*dev->vectors), by_address);
-	e = to ? CUDA_CALL(cudaMemcpy(to, host, total * sizeof(*to), cudaMemcpyHostToDevice)) : cudaSuccess;
+	/* On the stream that cleared the memory: another would not wait for it. */
+	e = to ? cudaMemcpyAsync(to, host, total * sizeof(*to), cudaMemcpyHostToDevice, dev->stream) : cudaSuccess;
+	if (to && e == cudaSuccess)
+		e = cudaStreamSynchronize(dev->stream);
 	free(host);
 	free(s.item);
 	if (!to)
 		return -1;
-	return e == cudaSuccess ? 0 : cuda_failed(e, "cudaMemcpy(", err);
+	return e == cudaSuccess ? 0 : cuda_failed(e, "cudaMemcpyAsync(", err);
 }
 
 /* ---- one matrix ---- */
