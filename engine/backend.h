@@ -62,6 +62,9 @@ struct logits_row {
 	double given_logit;
 };
 
+/* All launches of one kernel in a profile.  Kernels overlap: own is the time in which none before it ran any more. */
+struct kernel_time { const char *name; long launches; double seconds, own; };
+
 struct backend {
 	const char *name;
 
@@ -173,6 +176,13 @@ struct backend {
 	 * of the report and fills report.audit. */
 	int (*audit_begin)(struct err *err);
 	int (*audit_end)(struct report *r, struct err *err);
+
+	/* ---- optional: bench ---- */
+	/* Time by kernel between the two, most own time first; graphs are captured anew.  The rows stay until the next begin. */
+	int (*profile_begin)(struct device *dev, struct err *err);
+	int (*profile_end)(struct device *dev, const struct kernel_time **rows, int *n, struct err *err);
+	/* Bytes read and written in a second by a copy within the device's memory; 0 after err_set. */
+	double (*copy_rate)(struct device *dev, struct err *err);
 };
 
 extern const struct backend ref_backend;

@@ -6,10 +6,11 @@
 #include <time.h>
 #include "bandwidth.h"
 #include "bench_output.h"
+#include "bench_profile.h"
 #include "cli.h"
 #include "cpu/level.h"
-#include "cpu/profile.h"
 #include "host.h"
+#include "routing.h"
 #include "session.h"
 #include "synth.h"
 
@@ -18,7 +19,8 @@ enum { SEED = 1 };
 static const char help[] =
 "usage: assay-engine bench --model DIR|--shape CONFIG.json [options]\n"
 "\n"
-"Times prefill and decode, and holds decode against the read bandwidth of this machine, measured in between.\n"
+"Times prefill and decode, and holds decode against the read bandwidth of this machine, measured in between; on a device,\n"
+"against its own copy bandwidth.\n"
 "\n"
 "  --model DIR        a checkpoint\n"
 "  --shape F          a config.json; random weights are made in memory, in the formats it declares\n"
@@ -29,8 +31,8 @@ static const char help[] =
 "  --batch B          sequences decoded together (default 1)\n"
 "  --runs N           repetitions (default 7), after one that is not counted\n"
 "  --level L          CPU dispatch level: portable, avx2, avx512 or avx512bf16 (default: the best there is)\n"
-"  --no-bandwidth     leave the read bandwidth out\n"
-"  --profile          time by op (backend cpu)\n"
+"  --no-bandwidth     leave the bandwidth out\n"
+"  --profile          time by op (backend cpu) or by kernel (cuda), and the experts that decode chooses\n"
 "  --json F           write the results, one record of `assay schema bench` a line\n"
 "\n"
 "Exit codes: 0 done, 1 failed while running, 2 usage or refused input, 77 cannot run here.\n";
@@ -44,7 +46,10 @@ struct options {
 	bool bandwidth, profile;
 };
 
-enum metric { PREFILL, DECODE, TOKENS, WEIGHT_RATE, TRAFFIC_RATE, READ_RATE, SHARE, FIRST_TOKEN, PEAK_RSS, N_METRICS };
+enum metric {
+	PREFILL, DECODE, TOKENS, WEIGHT_RATE, TRAFFIC_RATE, READ_RATE, COPY_RATE, SHARE, FIRST_TOKEN, PEAK_RSS, PEAK_DEVICE,
+	STEP_EXPERTS, ALL_EXPERTS, N_METRICS
+};
 
 struct bench {
 	const struct options *o;
@@ -54,7 +59,9 @@ struct bench {
 	struct series series[N_METRICS];
 	int32_t *prompt, *slots, *ids;   /* owned */
 	struct logits_row *rows;         /* owned [batch] */
-	double weight_bytes, state_bytes;/* that a decode step of batch 1 reads; reads and writes */
+	double dense_bytes, expert_bytes;/* weights outside the routed experts, and of all of these */
+	double state_bytes;              /* that a sequence's step reads and writes */
+	double distinct;                 /* experts of a layer that a step reads; 0: not known */
 	double born;                     /* host_seconds when the process began */
 	struct report about;             /* build, box, and what was seen of the device */
 };
@@ -66,9 +73,13 @@ static const struct series names[N_METRICS] = {
 	[WEIGHT_RATE] = { .name = "weights read", .unit = "GB/s", .larger_is_better = true, .of_window = true },
 	[TRAFFIC_RATE] = { .name = "weights and state", .unit = "GB/s", .larger_is_better = true, .of_window = true },
 	[READ_RATE] = { .name = "read bandwidth", .unit = "GB/s", .larger_is_better = true },
+	[COPY_RATE] = { .name = "copy bandwidth", .unit = "GB/s", .larger_is_better = true },
 	[SHARE] = { .name = "share of it", .unit = "ratio", .larger_is_better = true, .of_window = true },
 	[FIRST_TOKEN] = { .name = "first token", .unit = "ms" },
 	[PEAK_RSS] = { .name = "peak memory", .unit = "MB" },
+	[PEAK_DEVICE] = { .name = "device memory", .unit = "MB" },
+	[STEP_EXPERTS] = { .name = "experts a step", .unit = "experts", .larger_is_better = true },
+	[ALL_EXPERTS] = { .name = "experts in all", .unit = "experts", .larger_is_better = true },
 };
 
 /* ---- options ---- */
@@ -135,13 +146,23 @@ static int parse(struct options *o, int argc, char **argv)
 static void add_linear(struct linear *l, int layer, void *ud)
 {
 	struct bench *b = ud;
-	const struct config *c = &b->model.config;
 	bool expert = l->name && strstr(l->name, ".experts.");
 
 	(void)layer;
-	/* of the routed experts a token reads num_experts_per_tok: a share of them all */
-	b->weight_bytes += (double)linear_bytes(l) * (expert ? (double)c->num_experts_per_tok / c->n_routed_experts : 1);
+	*(expert ? &b->expert_bytes : &b->dense_bytes) += (double)linear_bytes(l);
 }
+
+static const struct backend *backend_of(const struct bench *b) { return b->session.forward.main.b; }
+
+/* Of the routed experts a step reads those that its tokens chose: a share of them all. */
+static double weight_bytes(const struct bench *b)
+{
+	int experts = b->model.config.n_routed_experts;
+
+	return b->dense_bytes + (experts ? b->expert_bytes * b->distinct / experts : 0);
+}
+
+static bool bytes_known(const struct bench *b) { return b->distinct > 0 || b->model.config.n_routed_experts == 0; }
 
 /* Matrices, the router's gate, the state read and written, and half of the positions that are decoded. */
 static void count_bytes(struct bench *b)
@@ -150,7 +171,8 @@ static void count_bytes(struct bench *b)
 	double length = b->o->size.prompt + b->o->size.decode / 2.;
 
 	model_each_linear(&b->model, add_linear, b);
-	b->weight_bytes += (double)c->n_blocks[BLOCK_MOE] * c->n_routed_experts * c->hidden_size * sizeof(float);
+	b->distinct = b->o->size.batch == 1 ? c->num_experts_per_tok : 0;
+	b->dense_bytes += (double)c->n_blocks[BLOCK_MOE] * c->n_routed_experts * c->hidden_size * sizeof(float);
 	for (int i = 0; i < c->num_hidden_layers; i++)
 		for (int k = 0; k < N_STATES; k++) {
 			const struct state_array *a = &b->session.pool.layers[i].array[k];
@@ -163,13 +185,15 @@ static void count_bytes(struct bench *b)
 
 /* ---- running ---- */
 
-/* Ids from a fixed sequence; the first 16 are left to special tokens. */
+/* Ids from a fixed sequence, which the sequences of a batch share out; the first 16 are left to special tokens. */
 static void make_prompt(struct bench *b)
 {
 	unsigned seed = 12345, vocab = (unsigned)b->model.config.vocab_size, first = vocab > 32 ? 16 : 0;
 
-	b->prompt = xcalloc((size_t)b->o->size.prompt, sizeof(*b->prompt));
-	for (int i = 0; i < b->o->size.prompt; i++) {
+	size_t n = (size_t)b->o->size.prompt * (size_t)b->o->size.batch;
+
+	b->prompt = xcalloc(n, sizeof(*b->prompt));
+	for (size_t i = 0; i < n; i++) {
 		seed = seed * 1664525u + 1013904223u;
 		b->prompt[i] = (int32_t)(first + (seed >> 8) % (vocab - first));
 	}
@@ -220,7 +244,7 @@ static double prefill(struct bench *b)
 		session_reset(&b->session, i);
 	start = host_seconds();
 	for (int i = 0; i < batch; i++) {
-		session_prefill(&b->session, &b->rows[i], i, b->prompt, n, -1);
+		session_prefill(&b->session, &b->rows[i], i, b->prompt + (size_t)i * n, n, -1);
 		b->ids[i] = b->rows[i].top_id[0];
 	}
 	return (double)n * batch / (host_seconds() - start);
@@ -251,22 +275,27 @@ static double decode(struct bench *b, struct series *step)
 	return before - start;
 }
 
+static double traffic(const struct bench *b) { return weight_bytes(b) + b->o->size.batch * b->state_bytes; }
+
 /* The same machine, right after the run that it is compared with. */
 static int measure_bandwidth(struct bench *b, double seconds_per_step, struct err *err)
 {
 	struct series *s = b->series;
-	double rate = 0;
+	bool copies = backend_of(b)->copy_rate != NULL;
+	double rate = copies ? backend_of(b)->copy_rate(b->session.forward.main.dev, err) : 0;
 
-	if (!b->bandwidth && bandwidth_open(&b->bandwidth, b->session.arm.value[FACTOR_THREADS], err))
+	if (copies && rate == 0)
 		return -1;
-	for (int i = 0; i < 3; i++) {
+	if (!copies && !b->bandwidth && bandwidth_open(&b->bandwidth, b->session.arm.value[FACTOR_THREADS], err))
+		return -1;
+	for (int i = 0; !copies && i < 3; i++) {
 		double now = bandwidth_read(b->bandwidth);
 
 		rate = now > rate ? now : rate;
 	}
-	series_add(&s[READ_RATE], rate / 1e9);
-	if (b->o->size.decode && b->o->size.batch == 1)
-		series_add(&s[SHARE], (b->weight_bytes + b->state_bytes) / seconds_per_step / rate);
+	series_add(&s[copies ? COPY_RATE : READ_RATE], rate / 1e9);
+	if (b->o->size.decode && bytes_known(b))
+		series_add(&s[SHARE], traffic(b) / seconds_per_step / rate);
 	return 0;
 }
 
@@ -286,9 +315,9 @@ static int run_once(struct bench *b, bool counted, struct err *err)
 	series_add(&s[PREFILL], rate);
 	if (size->decode) {
 		series_add(&s[TOKENS], size->batch / step);
-		if (size->batch == 1) {
-			series_add(&s[WEIGHT_RATE], b->weight_bytes / step / 1e9);
-			series_add(&s[TRAFFIC_RATE], (b->weight_bytes + b->state_bytes) / step / 1e9);
+		if (bytes_known(b)) {
+			series_add(&s[WEIGHT_RATE], weight_bytes(b) / step / 1e9);
+			series_add(&s[TRAFFIC_RATE], traffic(b) / step / 1e9);
 		}
 	}
 	return b->o->bandwidth ? measure_bandwidth(b, step, err) : 0;
@@ -296,32 +325,46 @@ static int run_once(struct bench *b, bool counted, struct err *err)
 
 /* ---- output ---- */
 
-static void print_profile(const char *what)
+/* One more run, op by op, for the experts that its decode steps choose. */
+static void run_routing(struct bench *b, struct routing *r)
 {
-	int n;
-	const struct profile_row *rows = profile_rows(&n);
-	double total = 0;
+	double in_a_step = 0, in_all = 0;
+	int layers = b->model.config.n_blocks[BLOCK_MOE];
 
-	for (int i = 0; i < n; i++)
-		total += rows[i].seconds;
-	printf("\n%-32s %10s %8s %12s\n", what, "ms", "share", "calls");
-	for (int i = 0; i < n; i++)
-		printf("%-14s %-17s %10.3f %7.1f%% %12ld\n", rows[i].op, rows[i].module, 1e3 * rows[i].seconds,
-		       100 * rows[i].seconds / total, rows[i].calls);
+	prefill(b);
+	b->session.forward.routing = r;
+	decode(b, NULL);
+	b->session.forward.routing = NULL;
+	for (int i = 0; i < r->layers; i++) {
+		int n = routing_in_all(r, i);
+
+		in_a_step += routing_in_a_step(r, i) / layers;
+		if (r->steps[i] && (in_all == 0 || n < in_all))
+			in_all = n;
+	}
+	b->distinct = in_a_step;
+	series_add(&b->series[STEP_EXPERTS], in_a_step);
+	series_add(&b->series[ALL_EXPERTS], in_all);
 }
 
-/* One more run, with the clock read around every op. */
-static void run_profile(struct bench *b)
+/* One more run, with the clock read around every op, or with the device's kernels traced. */
+static int run_profile(struct bench *b, struct err *err)
 {
-	profile_enabled = true;
-	profile_clear();
+	struct profile p = { .b = backend_of(b), .dev = b->session.forward.main.dev };
+	int steps = b->o->size.decode;
+	double start;
+
+	if (profile_begin(&p, err))
+		return -1;
+	start = host_seconds();
 	prefill(b);
-	print_profile("prefill");
-	profile_clear();
-	decode(b, NULL);
-	if (b->o->size.decode)
-		print_profile("decode");
-	profile_enabled = false;
+	if (profile_print(&p, "prefill", 1, host_seconds() - start, err))
+		return -1;
+	if (!steps)
+		return 0;
+	if (profile_begin(&p, err))
+		return -1;
+	return profile_print(&p, "decode", steps, decode(b, NULL), err);
 }
 
 static char *leg_text(const struct bench *b)
@@ -335,12 +378,14 @@ static char *leg_text(const struct bench *b)
 }
 
 /* The runs that are counted; the device is watched from the first of them on. */
-static int run_all(struct bench *b, struct err *err)
+static int run_all(struct bench *b, struct routing *routing, struct err *err)
 {
 	const struct lane *main = &b->session.forward.main;
 
 	if (run_once(b, false, err))
 		return -1;
+	if (routing)
+		run_routing(b, routing);
 	if (main->b->watch)
 		main->b->watch(main->dev, true);
 	for (int i = 0; i < b->o->runs; i++)
@@ -350,29 +395,49 @@ static int run_all(struct bench *b, struct err *err)
 		main->b->watch(main->dev, false);
 	if (main->b->describe)
 		main->b->describe(main->dev, &b->about);
+	if (b->about.peak_device_bytes > 0)
+		series_add(&b->series[PEAK_DEVICE], (double)b->about.peak_device_bytes / 1e6);
 	return host_describe(&b->about, err);
+}
+
+static void print_results(const struct bench *b, const char *leg)
+{
+	const struct bench_shape *size = &b->o->size;
+
+	printf("%s  %s  level=%s  prompt=%d decode=%d batch=%d\n", b->model.name, leg, level_current()->name, size->prompt,
+	       size->decode, size->batch);
+	if (bytes_known(b))
+		printf("a step: %.1f MB of weights, %.1f MB of state\n", weight_bytes(b) / 1e6,
+		       size->batch * b->state_bytes / 1e6);
+	bench_print(b->series, N_METRICS, &b->about);
 }
 
 static int bench(struct bench *b, struct err *err)
 {
 	const struct options *o = b->o;
+	struct routing routing = {0};
+	bool routed;
 	char *leg;
 	int status;
 
 	if (open_all(b, err))
 		return -1;
-	if (o->profile && b->session.arm.value[FACTOR_BACKEND] != BACKEND_CPU)
-		return err_set(err, ERR_CANNOT_RUN, "--profile is built for backend cpu alone");
-	if (run_all(b, err))
-		return -1;
+	if (o->profile && !profile_possible(backend_of(b)))
+		return err_set(err, ERR_CANNOT_RUN, "--profile is not built for backend %s", backend_of(b)->name);
+	routed = o->profile && o->size.decode && b->model.config.n_blocks[BLOCK_MOE];
+	if (routed)
+		routing_open(&routing, &b->model.config, o->size.batch);
+	status = run_all(b, routed ? &routing : NULL, err);
 	leg = leg_text(b);
-	printf("%s  %s  level=%s  prompt=%d decode=%d batch=%d\n", b->model.name, leg, level_current()->name, o->size.prompt,
-	       o->size.decode, o->size.batch);
-	printf("per token: %.1f MB of weights, %.1f MB of state\n", b->weight_bytes / 1e6, b->state_bytes / 1e6);
-	bench_print(b->series, N_METRICS, &b->about);
-	if (o->profile)
-		run_profile(b);
-	status = o->json ? bench_write(o->json, b->series, N_METRICS, b->model.name, leg, &o->size, &b->about, err) : 0;
+	if (!status)
+		print_results(b, leg);
+	if (!status && routed)
+		routing_print(&routing);
+	if (!status && o->profile)
+		status = run_profile(b, err);
+	if (!status && o->json)
+		status = bench_write(o->json, b->series, N_METRICS, b->model.name, leg, &o->size, &b->about, err);
+	routing_release(&routing);
 	free(leg);
 	return status;
 }

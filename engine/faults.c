@@ -210,6 +210,31 @@ void fault_weigh_with_bias(struct forward *f, struct lane *l, const struct moe *
 	free(expert);
 }
 
+void fault_count_as_asked(struct forward *f, int index, const struct step *step, const struct counters *before)
+{
+	static const enum counter path[] = {
+		COUNT_STATE_UPDATE_ROWS, COUNT_CONV_UPDATE_ROWS, COUNT_CHUNK_SCAN_CALLS, COUNT_CONV_FWD_CALLS, COUNT_GATHERS,
+		COUNT_SCATTERS,
+	};
+	const struct plan *p = &f->plan[index];
+	bool chunk = step->prefill ? !p->prefill_step : p->asked_chunk;
+	int64_t *n = f->counters->n;
+
+	for (size_t i = 0; i < sizeof(path) / sizeof(*path); i++)
+		n[path[i]] = before->n[path[i]];
+	if (!chunk) {
+		n[COUNT_STATE_UPDATE_ROWS] += step->T;
+		n[COUNT_CONV_UPDATE_ROWS] += step->T;
+		return;
+	}
+	n[COUNT_CHUNK_SCAN_CALLS]++;
+	n[COUNT_CONV_FWD_CALLS]++;
+	if (p->asked_chunk && (!step->prefill || step->pos > 0)) {
+		n[COUNT_GATHERS] += 2;
+		n[COUNT_SCATTERS] += 2;
+	}
+}
+
 void fault_swap_ranks(struct logits_row *rows, int n)
 {
 	static long clock;

@@ -2,8 +2,8 @@
  * directory of its own, and its option `--fault NAME`, before the command, switches one on.  In the shipped engine
  * FAULT() is the constant 0 and the option does not exist.  docs/judging.md, section 9.
  *
- * A fault is planted beside the code that it damages, on ref and cpu alike.  None but counter-only changes a counter:
- * they do something wrong, and count truthfully what they do. */
+ * A fault is planted beside the code that it damages, on every backend alike; decode runs op by op, not fused.  None but
+ * counter-* changes a counter: they do something wrong, and count truthfully what they do. */
 #ifndef ASSAY_ENGINE_FAULTS_H
 #define ASSAY_ENGINE_FAULTS_H
 
@@ -21,7 +21,10 @@
 	FAULT_ENTRY(ROUTER_BIAS, "router-bias", "router weights are taken after the correction bias") \
 	FAULT_ENTRY(RANK_SWAP, "rank-swap", "rank 1 and 2 are swapped at one of a hundred steps") \
 	FAULT_ENTRY(WRONG_PATH, "wrong-path", "decode takes chunk where step was asked, and step where chunk was") \
-	FAULT_ENTRY(COUNTER_ONLY, "counter-only", "chunk was asked: its counters are bumped, the step is called")
+	FAULT_ENTRY(HOST_SERVED, "host-served", "Mamba blocks asked of the backend are served by ref on the host") \
+	FAULT_ENTRY(COUNTER_ONLY, "counter-only", "chunk was asked: its counters are bumped, the step is called") \
+	FAULT_ENTRY(COUNTER_STEP, "counter-step", "step was asked: its counters are bumped, the chunk scan is called") \
+	FAULT_ENTRY(COUNTER_HOST, "counter-host", "Mamba blocks are served by ref on the host, and counted as the backend's")
 
 enum fault {
 	FAULT_NONE,
@@ -33,8 +36,10 @@ enum fault {
 #ifdef ASSAY_FAULTS
 extern enum fault fault_planted;
 #define FAULT(id) (fault_planted == FAULT_##id)
+#define FAULT_ANY (fault_planted != FAULT_NONE)
 #else
 #define FAULT(id) 0
+#define FAULT_ANY 0
 #endif
 
 #include "forward.h"
@@ -50,6 +55,8 @@ void fault_scan_to_boundary(struct forward *f, struct lane *l, void *y, const vo
 void fault_swap_bc(struct forward *f, struct lane *l, void *u, int T);
 void fault_gate_after_norm(struct forward *f, struct lane *l, void *y, const void *z, int ldz, const float *w, int T);
 void fault_weigh_with_bias(struct forward *f, struct lane *l, const struct moe *w, int T);
+/* counter-*: since `before`, layer `index` ran another path than its arm; the counters are made to say it did not. */
+void fault_count_as_asked(struct forward *f, int index, const struct step *step, const struct counters *before);
 void fault_swap_ranks(struct logits_row *rows, int n);
 
 #endif

@@ -85,12 +85,7 @@ static void mamba_step(struct forward *f, struct lane *l, void *y, void *u, cons
 	if (FAULT(SWAP_BC))
 		fault_swap_bc(f, l, u, rows);
 	l->b->ssm_step(l->dev, y, u, c->conv_dim, dt, ld, at->ssm, at->slots, w, &f->ssm, f->dt_limit, rows);
-	if (FAULT(COUNTER_ONLY) && plan->claim_chunk) {
-		count(f, COUNT_CONV_FWD_CALLS, 1);
-		count(f, COUNT_CHUNK_SCAN_CALLS, 1);
-		count(f, COUNT_GATHERS, 2);
-		count(f, COUNT_SCATTERS, 2);
-	} else if (!plan->host) {
+	if (!plan->host) {
 		count(f, COUNT_CONV_UPDATE_ROWS, rows);
 		count(f, COUNT_STATE_UPDATE_ROWS, rows);
 	}
@@ -230,6 +225,8 @@ static void moe(struct forward *f, struct lane *l, int index, const struct step 
 	void *in = l->x, *routed = l->y, *shared = l->scratch[3];
 
 	l->b->route(l->dev, l->expert, l->weight, l->x, w->gate, w->correction_bias, H, &f->route, T);
+	if (f->routing && !step->prefill)
+		routing_add(f->routing, l->b, l->dev, l->expert, index, T);
 	if (FAULT(ROUTER_BIAS))
 		fault_weigh_with_bias(f, l, w, T);
 	count_linear(f, NUMERICS_BF16, 1);
@@ -324,7 +321,7 @@ static bool mixer_fused(struct forward *f, int index, const struct step *step)
 		.slots = l->slots, .pos = l->pos,
 	};
 
-	if (step->prefill || plan->host || plan->decode_chunk || !l->b->mixer_step ||
+	if (step->prefill || plan->host || plan->decode_chunk || !l->b->mixer_step || f->routing || FAULT_ANY ||
 	    !l->b->mixer_step(l->dev, l->y, l->x, layer, &state, plan->rule, step->T))
 		return false;
 	count_mixer(f, layer, plan->rule, step->T);
@@ -380,10 +377,14 @@ static void run(struct forward *f, const struct step *step)
 	l->b->embed(l->dev, l->h, l->ids, &m->embed, T);
 	l->b->rms_norm(l->dev, l->x, l->h, m->layers[0].norm, T, H, m->config.layer_norm_epsilon);
 	for (int i = 0; i < layers; i++) {
+		struct counters before = *f->counters;
+
 		if (f->plan[i].host)
 			mixer_on_host(f, i, step);
 		else if (!mixer_fused(f, i, step))
 			mixer(f, l, i, step);
+		if (FAULT_ANY && f->plan[i].lies)
+			fault_count_as_asked(f, i, step, &before);
 		if (i + 1 < layers)
 			add_norm(f, m->layers[i + 1].norm, T);
 		else
@@ -428,6 +429,7 @@ void forward_decode(struct forward *f, const int32_t *ids, const int32_t *slots,
 	struct lane *l = &f->main;
 	struct step step = { .T = n, .head = true };
 	struct counters before;
+	bool graph = f->graph && !f->routing;
 
 	for (int i = 0; i < n; i++)
 		if (pos[i] > step.last)
@@ -442,16 +444,16 @@ void forward_decode(struct forward *f, const int32_t *ids, const int32_t *slots,
 		upload_range(f, l, l->given, -1, 0, n);
 	if (f->ref.open)
 		upload(&f->ref, f->ref.pos, pos, n);
-	if (f->graph && l->b->graph_replay(l->dev, n)) {
+	if (graph && l->b->graph_replay(l->dev, n)) {
 		for (int c = 0; c < N_COUNTERS; c++)
 			count(f, c, f->captured[n].n[c]);
 		return;
 	}
 	before = *f->counters;
-	if (f->graph)
+	if (graph)
 		l->b->graph_begin(l->dev, n);
 	run(f, &step);
-	if (!f->graph)
+	if (!graph)
 		return;
 	l->b->graph_end(l->dev, n);
 	for (int c = 0; c < N_COUNTERS; c++)

@@ -6,6 +6,7 @@
 #define ASSAY_ENGINE_FORWARD_H
 
 #include "backend.h"
+#include "routing.h"
 #include "state.h"
 
 enum { N_SCRATCH = 4 };
@@ -32,7 +33,7 @@ struct plan {
 	bool host;                   /* on ref, through gather and scatter: place.*, or an op is missing */
 	bool missing;                /* the backend lacks an op of this block: reference_tier counts */
 	bool decode_chunk, prefill_step;
-	bool claim_chunk;            /* planted fault counter-only: counts as chunk what it does by step */
+	bool asked_chunk, lies;      /* planted faults counter-*: the arm's mamba.decode; another path runs than is counted */
 	struct rule rule;
 };
 
@@ -61,6 +62,7 @@ struct forward {
 	bool head_bf16, graph;
 	struct limits limits;
 	int32_t *staging;            /* owned [rows]: integers on their way to the backend */
+	struct routing *routing;     /* borrowed; not NULL: decode steps run op by op and leave their experts there */
 	struct counters *captured;   /* owned [slots + 1]: counts of the captured step of each size */
 };
 

@@ -53,6 +53,16 @@ static int check_experts(const struct moe *w, const struct rule rule, int expert
 	return 0;
 }
 
+/* Faults of the path: another one, and counted as the one that was asked (counter-*). */
+static void plant(struct plan *p)
+{
+	bool other = (FAULT(COUNTER_ONLY) && p->asked_chunk) || (FAULT(COUNTER_STEP) && !p->asked_chunk);
+
+	p->decode_chunk ^= other;
+	p->lies = !p->host && (other || FAULT(COUNTER_HOST));
+	p->host |= FAULT(HOST_SERVED) || FAULT(COUNTER_HOST);
+}
+
 static int make_plan(struct forward *f, const struct backend *b, const struct arm *layer_arm, struct err *err)
 {
 	const struct config *c = &f->model->config;
@@ -67,9 +77,10 @@ static int make_plan(struct forward *f, const struct backend *b, const struct ar
 		p->host = arm->value[place_of[layer->block]] == host_of[layer->block];
 		if (!p->host && lacks(b, layer->block))
 			p->host = p->missing = true;
-		p->decode_chunk = (arm->value[FACTOR_MAMBA_DECODE] == MAMBA_DECODE_CHUNK) != FAULT(WRONG_PATH);
-		p->claim_chunk = FAULT(COUNTER_ONLY) && p->decode_chunk;
-		p->decode_chunk &= !p->claim_chunk;
+		p->asked_chunk = arm->value[FACTOR_MAMBA_DECODE] == MAMBA_DECODE_CHUNK;
+		p->decode_chunk = p->asked_chunk != FAULT(WRONG_PATH);
+		if (FAULT_ANY && layer->block == BLOCK_MAMBA)
+			plant(p);
 		p->prefill_step = arm->value[FACTOR_MAMBA_PREFILL] == MAMBA_PREFILL_STEP;
 		if (layer->block == BLOCK_MOE && check_experts(&layer->moe, p->rule, c->n_routed_experts, err))
 			return -1;

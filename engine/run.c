@@ -197,10 +197,6 @@ static void describe_model(struct run *r)
 	const struct config *c = &r->model.config;
 
 	to->leg = xstrdup(r->options.leg);
-	to->requested = r->arm;
-	arm_at_copy(&to->requested_at, &r->options.at);
-	to->effective = r->session.arm;
-	arm_at_copy(&to->effective_at, &r->session.at);
 	to->model.name = xstrdup(r->model.name);
 	to->model.config = config_to_json(c);
 	to->model.mamba = c->n_blocks[BLOCK_MAMBA];
@@ -237,6 +233,14 @@ static void add_text(struct run *r)
 		tokenizer_free(t);
 }
 
+static void describe_arm(struct run *r)
+{
+	r->report.requested = r->arm;
+	arm_at_copy(&r->report.requested_at, &r->options.at);
+	r->report.effective = r->session.arm;
+	arm_at_copy(&r->report.effective_at, &r->session.at);
+}
+
 static int compute(struct run *r, double start, struct err *err)
 {
 	const struct backend *b = backend_find(r->arm.value[FACTOR_BACKEND], err);
@@ -254,6 +258,7 @@ static int compute(struct run *r, double start, struct err *err)
 	if (session_open(&r->session, &r->model, &r->arm, &r->options.at, &limits, err))
 		return -1;
 	r->leg.session = &r->session;
+	describe_arm(r);
 	r->report.timing.load_s = host_seconds() - start;
 	if (r->report.timing.verify_s > 0)
 		r->report.timing.load_s -= r->report.timing.verify_s;

@@ -356,30 +356,35 @@ void power_measure(struct power *p, const struct distance *d, const struct oracl
 
 /* ---- between legs */
 
-double distance_between(size_t *n, const struct subject *a, const struct subject *b)
+double distance_between(struct distance *d, size_t *n, const struct subject *a, const struct subject *b, double c)
 {
 	const struct oracle *o = a->oracle;
 	double x[TOP_MAX], y[TOP_MAX], *all = xcalloc(o->n_positions + 1, sizeof *all);
+	double *B = xcalloc(o->n_positions + 1, sizeof *B), *w = xcalloc(o->n_positions + 1, sizeof *w);
 
 	*n = 0;
 	for (int p = 0; p < o->n_prompts; p++) {
 		for (int t = 0; t < o->prompts[p].planned; t++) {
 			const struct golden_step *g = expected_step(o, p, t);
 			const struct report_step *ra = subject_step(a, p, t), *rb = subject_step(b, p, t);
+			double *at = &B[o->prompts[p].first + (size_t)t];
 
+			*at = NAN;
 			if (!g || !ra || !rb)
 				continue;
 			top_align(x, g->top, g->n_top, ra->top, ra->n_top);
 			top_align(y, g->top, g->n_top, rb->top, rb->n_top);
-			double d = top_distance(x, y, g->n_top);
-
-			if (!isnan(d))
-				all[(*n)++] = d;
+			*at = top_distance(x, y, g->n_top);
+			if (!isnan(*at))
+				all[(*n)++] = *at;
 		}
 	}
+	distance_measure(d, w, o, B, c);
 	double median = stats_median(all, *n);
 
 	free(all);
+	free(B);
+	free(w);
 	return median;
 }
 

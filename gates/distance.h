@@ -55,8 +55,9 @@ void drift_measure(struct drift *d, const struct oracle *o, const double *w);
 /* What a gate of this noise and size could have seen.  flips_at_2x is a sum over the positions with B. */
 void power_measure(struct power *p, const struct distance *d, const struct oracle *o, const double *B);
 
-/* Median D between two legs over base's listed ids, and the number of positions behind it; NaN if none. */
-double distance_between(size_t *n, const struct subject *a, const struct subject *b);
+/* Median D between two legs over base's listed ids, and the number of positions behind it; NaN if none.  *d: the same in
+ * the oracle's own spread, as distance_measure has it, with the other leg in the place of the expectation. */
+double distance_between(struct distance *d, size_t *n, const struct subject *a, const struct subject *b, double c);
 /* Median D of the oracle's base and of the leg to an arbiter, over the positions that all three have. */
 size_t distance_to_arbiter(double *subject, double *oracle, const struct subject *s, const struct subject *arbiter);
 

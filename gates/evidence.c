@@ -138,8 +138,6 @@ static void load_leg(struct evidence *e, struct leg *l)
 
 		l->engine = r->engine.binary_sha256[0] ? xstrdup(r->engine.binary_sha256) :
 			xasprintf("%s %s", r->engine.name ? r->engine.name : "", r->engine.version ? r->engine.version : "");
-		l->host = r->host.gpu ? xasprintf("%s/%s", r->host.name ? r->host.name : "", r->host.gpu) :
-			xstrdup(r->host.name ? r->host.name : "");
 	}
 	free(name);
 	free(report);
@@ -155,6 +153,36 @@ static int load_speed(struct evidence *e, struct err *err)
 
 	free(path);
 	return failed;
+}
+
+/* A machine is its name and GPU.  A leg that uses no GPU does not say which one stands there: it is that of the other legs of
+ * this name, if they agree. */
+static const char *gpu_of(const struct evidence *e, const struct leg *l)
+{
+	const char *name = l->report.host.name ? l->report.host.name : "", *gpu = l->report.host.gpu;
+
+	for (int i = 0; i < e->n_legs && !l->report.host.gpu; i++) {
+		const struct leg *other = &e->legs[i];
+		const char *theirs = other->has_report ? other->report.host.gpu : NULL;
+
+		if (!theirs || strcmp(other->report.host.name ? other->report.host.name : "", name) != 0)
+			continue;
+		if (gpu && strcmp(gpu, theirs) != 0)
+			return NULL;
+		gpu = theirs;
+	}
+	return gpu;
+}
+
+static void name_hosts(struct evidence *e)
+{
+	for (int i = 0; i < e->n_legs; i++) {
+		struct leg *l = &e->legs[i];
+		const char *gpu = l->has_report ? gpu_of(e, l) : NULL, *name = l->report.host.name ? l->report.host.name : "";
+
+		if (l->has_report)
+			l->host = gpu ? xasprintf("%s/%s", name, gpu) : xstrdup(name);
+	}
 }
 
 static int load_golden(struct evidence *e, struct golden *at_hand, struct err *err)
@@ -194,6 +222,7 @@ int evidence_load(struct evidence *e, const char *run_dir, struct golden *golden
 			e->legs[i].want = &e->recipe.legs[i];
 			load_leg(e, &e->legs[i]);
 		}
+		name_hosts(e);
 	}
 	free(tokenizer);
 	return failed ? -1 : 0;

@@ -144,6 +144,7 @@ struct pair {
 	int ids_equal, bit_equal;            /* -1: not known */
 	int fork_prompt, fork_step;          /* -1: none */
 	double distance; size_t distance_n;
+	struct distance spread;              /* R, lower, upper and class: the two legs against each other */
 };
 
 struct design {

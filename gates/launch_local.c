@@ -94,6 +94,8 @@ static void engine_argv(const struct leg_task *task, struct leg_exit *e)
 	add_pair(e, "--report", task->report_path);
 	if (task->trace)
 		add(e, "--trace");
+	if (task->leg->audit)
+		add(e, "--audit");
 }
 
 /* ---- run ---- */

@@ -99,7 +99,7 @@ void pairs_compare(struct evidence *e)
 			compare_pair(e, p);
 			struct subject a = leg_subject(e, &e->legs[i], rows), b = leg_subject(e, &e->legs[j], others);
 
-			p->distance = distance_between(&p->distance_n, &a, &b);
+			p->distance = distance_between(&p->spread, &p->distance_n, &a, &b, e->recipe.limit);
 		}
 	}
 	free(rows);

@@ -43,6 +43,7 @@ struct recipe_leg {
 	char *url, *url_model;               /* ENGINE_OPENAI; owned */
 	char *url_key_env;                   /* the environment variable that holds the key; owned; NULL: none */
 	bool url_text;                       /* prompts go as texts, not as ids */
+	bool audit;                          /* --audit: the report must hold the device's own record */
 	char *host;                          /* launcher target; NULL: here */
 	struct contract contract;            /* `require` of this leg, without `all` */
 };

@@ -1,4 +1,4 @@
-/* The legs of a recipe: factors, `at`, engine, host. */
+/* The legs of a recipe: factors, `at`, engine, host, audit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +168,16 @@ static int read_engine(struct recipe_reader *rd, struct recipe_leg *leg, const s
 	return read_server(rd, leg, engine);
 }
 
+static int read_audit(struct recipe_reader *rd, struct recipe_leg *leg, const struct ynode *value)
+{
+	if (yaml_want_string(&rd->y, value, "audit", rd->err))
+		return -1;
+	leg->audit = strcmp(value->text, "on") == 0;
+	if (!leg->audit && strcmp(value->text, "off") != 0)
+		return yaml_error(&rd->y, value->at, rd->err, "audit: expected `on` or `off`, found `%.60s`", value->text);
+	return 0;
+}
+
 static int read_leg(struct recipe_reader *rd, struct recipe_leg *leg, const struct ynode *map, bool *own_at)
 {
 	char what[120];
@@ -185,6 +195,8 @@ static int read_leg(struct recipe_reader *rd, struct recipe_leg *leg, const stru
 		} else if (strcmp(map->keys[i], "host") == 0) {
 			failed = yaml_want_string(&rd->y, value, "host", rd->err);
 			leg->host = failed ? NULL : xstrdup(value->text);
+		} else if (strcmp(map->keys[i], "audit") == 0) {
+			failed = read_audit(rd, leg, value);
 		} else if (strcmp(map->keys[i], "at") == 0) {
 			failed = read_at(rd, &leg->own_at, value);
 			*own_at = true;
@@ -194,6 +206,8 @@ static int read_leg(struct recipe_reader *rd, struct recipe_leg *leg, const stru
 		if (failed)
 			return -1;
 	}
+	if (leg->audit && (leg->engine != ENGINE_BUILT || leg->host))
+		return yaml_error(&rd->y, map->at, rd->err, "%s: audit is of assay-engine on this machine", what);
 	return 0;
 }
 

@@ -183,6 +183,8 @@ static void check_identity(const struct evidence *e, struct leg *l)
 			text_also(&l->voids, "feature %s: want %s, got %s", want->features[i].name, want->features[i].value,
 				  got ? got : "no such cell");
 	}
+	if (l->want->audit && !r->audit.present)
+		text_also(&l->voids, "the device audit was asked, and the report has none");
 	if (r->audit.present && !r->audit.agrees)
 		text_also(&l->voids, "the device audit (%s) contradicts the counters%s%s", r->audit.source ? r->audit.source : "-",
 			  r->audit.n_mismatches ? ": " : "", r->audit.n_mismatches ? r->audit.mismatches[0] : "");

@@ -54,30 +54,42 @@ int selftest_run(const struct selftest *s, const char *fault, const char *model,
 
 /* ---- the golden */
 
+static bool is_cuda(const struct selftest *s) { return !strcmp(s->backend, "cuda"); }
+
 #define PROMPTS "p3,p4,p5,p6,p7,p8,p9,p10,p11,p12,p13,p14"
 #define STEPS "16"
 
 static const char *const legs[2] = { "step", "chunk" };
-static const char *const arms[2] = { "backend=cpu", "backend=cpu,mamba.decode=chunk,prefill_chunk=8,slots=dirty" };
+static const char *const arms[2] = { "", ",mamba.decode=chunk,prefill_chunk=8,slots=dirty" };
 
-static const char recipe[] =
-	"schema: assay/recipe/1\n"
-	"name: selftest\n"
-	"kind: gate\n"
-	"model: model\n"
-	"golden: golden.json\n"
-	"prompts: [p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14]\n"
-	"steps: " STEPS "\n"
-	"modes: [forced]\n"
-	"base: {backend: cpu}\n"
-	"legs:\n"
-	"  step:  {}\n"
-	"  chunk: {mamba.decode: chunk, prefill_chunk: 8, slots: dirty}\n"
-	"require:\n"
-	"  step:  {decode_step: {state_update_rows: mamba*nd, conv_update_rows: mamba*nd, chunk_scan_calls: 0, conv_fwd_calls: 0,\n"
-	"                        gathers: 0, scatters: 0}, total: {reference_tier: 0}}\n"
-	"  chunk: {decode_step: {state_update_rows: 0, conv_update_rows: 0, chunk_scan_calls: mamba, conv_fwd_calls: mamba,\n"
-	"                        gathers: 2*mamba, scatters: 2*mamba}, total: {reference_tier: 0}}\n";
+/* More of every arm: a fault beside an op reads and writes state that a graph has captured. */
+static const char *more_of(const struct selftest *s) { return is_cuda(s) ? ",graph=off" : ""; }
+
+/* The caller frees. */
+static char *recipe_of(const struct selftest *s)
+{
+	const char *graph = is_cuda(s) ? ", graph: off" : "", *audit = is_cuda(s) ? "audit: on" : "";
+
+	return xasprintf(
+		"schema: assay/recipe/1\n"
+		"name: selftest\n"
+		"kind: gate\n"
+		"model: model\n"
+		"golden: golden.json\n"
+		"prompts: [p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14]\n"
+		"steps: " STEPS "\n"
+		"modes: [forced]\n"
+		"base: {backend: %s%s}\n"
+		"legs:\n"
+		"  step:  {%s}\n"
+		"  chunk: {mamba.decode: chunk, prefill_chunk: 8, slots: dirty%s%s}\n"
+		"require:\n"
+		"  step:  {decode_step: {state_update_rows: mamba*nd, conv_update_rows: mamba*nd, chunk_scan_calls: 0,\n"
+		"                        conv_fwd_calls: 0, gathers: 0, scatters: 0}, total: {reference_tier: 0}}\n"
+		"  chunk: {decode_step: {state_update_rows: 0, conv_update_rows: 0, chunk_scan_calls: mamba, conv_fwd_calls: mamba,\n"
+		"                        gathers: 2*mamba, scatters: 2*mamba}, total: {reference_tier: 0}}\n",
+		s->backend, graph, audit, *audit ? ", " : "", audit);
+}
 
 static double number_at(const json_t *noise, const char *part, const char *key)
 {
@@ -97,6 +109,19 @@ static bool tokens_caught(const json_t *leg, const json_t *noise)
 	return number_at(noise, "flips", "p") < 0.01;
 }
 
+/* Why a leg is VOID: a line of its contract, or the audit; whatever else it is, the contract's section of the judge. */
+static void look_at_void(struct detection *d, const json_t *leg)
+{
+	const json_t *lines = json_object_get(leg, "contract");
+	const char *reason = json_string_value(json_object_get(leg, "reason"));
+	bool audit = reason && strstr(reason, "the device audit") != NULL, line = false;
+
+	for (size_t i = 0; i < json_array_size(lines); i++)
+		line |= json_is_false(json_object_get(json_array_get(lines, i), "ok"));
+	d->caught[BY_AUDIT] |= audit;
+	d->caught[BY_CONTRACT] |= line || !audit;
+}
+
 static void look_at(struct detection *d, int leg, const json_t *verdict)
 {
 	const json_t *l = json_object_get(json_object_get(verdict, "legs"), legs[leg]), *noise = json_object_get(l, "noise");
@@ -104,7 +129,7 @@ static void look_at(struct detection *d, int leg, const json_t *verdict)
 
 	d->R[leg] = number_at(noise, "distance", "R");
 	if (!strcmp(json_string_value(json_object_get(l, "verdict")), "VOID")) {
-		d->caught[BY_CONTRACT] = true;
+		look_at_void(d, l);
 		return;
 	}
 	d->caught[BY_TOKENS] |= tokens_caught(l, noise);
@@ -115,16 +140,17 @@ static void look_at(struct detection *d, int leg, const json_t *verdict)
 int selftest_golden(struct detection *d, const struct selftest *s, const char *fault, struct err *err)
 {
 	char *dir = path_join(s->out, "golden"), *inner = path_join(dir, "legs"), *golden = path_join(dir, "golden.json");
-	char *text = path_join(dir, "recipe.yaml");
+	char *text = path_join(dir, "recipe.yaml"), *recipe = recipe_of(s);
 	int failed = file_mkdirs(inner, err) || file_copy(s->golden, golden, err) || file_write(text, recipe, strlen(recipe), err);
 
 	for (int i = 0; i < 2 && !failed; i++) {
-		char *report = xasprintf("%s/%s.json", inner, legs[i]);
+		char *report = xasprintf("%s/%s.json", inner, legs[i]), *arm = xasprintf("backend=%s%s%s", s->backend, arms[i], more_of(s));
 		const char *more[] = { "--golden", golden, "--only", PROMPTS, "--steps", STEPS, "--mode", "forced", "--leg", legs[i],
-				       "--arm", arms[i], NULL };
+				       "--arm", arm, is_cuda(s) ? "--audit" : NULL, NULL };
 
 		failed = selftest_run(s, fault, s->model, report, more, err);
 		free(report);
+		free(arm);
 	}
 	json_t *verdict = failed ? NULL : verdict_judge(dir, err);
 
@@ -136,12 +162,16 @@ int selftest_golden(struct detection *d, const struct selftest *s, const char *f
 	free(inner);
 	free(golden);
 	free(text);
+	free(recipe);
 	return failed;
 }
 
 /* ---- the table */
 
-static const char *const instruments[N_INSTRUMENTS] = { "contract", "tokens", "distance", "drift", "f64", "fp32", "twins" };
+static const char *const instruments[N_INSTRUMENTS] = { "contract", "audit", "tokens", "distance", "drift", "f64", "fp32", "twins" };
+
+/* What decode does instead of what was asked: all that a device needs to be asked about again. */
+static const char *const path_faults[] = { "wrong-path", "host-served", "counter-only", "counter-step", "counter-host" };
 
 /* The names that `--fault list` prints: the first word of each line. */
 static int list_faults(char ***names, const struct selftest *s, struct err *err)
@@ -193,7 +223,7 @@ static void print_row(const char *name, const struct detection *d)
 	fflush(stdout);
 }
 
-static int run_all(const struct selftest *s, char *const *faults, int n, struct err *err)
+static int run_all(const struct selftest *s, const char *const *faults, int n, struct err *err)
 {
 	int missed = 0, false_alarms = 0;
 
@@ -203,7 +233,7 @@ static int run_all(const struct selftest *s, char *const *faults, int n, struct 
 		const char *fault = i < 0 ? NULL : faults[i];
 		bool any = false;
 
-		if (selftest_golden(&d, s, fault, err) || selftest_tiny(&d, s, fault, err))
+		if (selftest_golden(&d, s, fault, err) || (!is_cuda(s) && selftest_tiny(&d, s, fault, err)))
 			return 2;
 		print_row(fault, &d);
 		for (int k = 0; k < N_INSTRUMENTS; k++)
@@ -225,10 +255,11 @@ static const char usage[] =
 	"  --fixtures DIR   the tiny models (default engine/tests/fixtures)\n"
 	"  --out DIR        where the runs go, overwritten (default build/selftest)\n"
 	"  --fault NAME     this fault alone\n"
+	"  --backend NAME   cpu, or cuda: the faults of the path, on the golden, with the device audit (default cpu)\n"
 	"\n"
-	"contract: VOID; tokens: a flip called EXCESS, or more flips than noise leaves; distance: R above its limit; drift: the drift\n"
-	"or the direction test; f64, fp32: logits of tiny models against `ref` in f64; twins: two kernels that should round\n"
-	"differently give the same bits.  Exit codes: 0 every fault is caught, 1 not so, 2 it cannot run.\n";
+	"contract: VOID; audit: VOID, since the device ran other kernels than were counted; tokens: a flip called EXCESS, or more\n"
+	"flips than noise leaves; distance: R above its limit; drift: the drift or the direction test; f64, fp32: logits of tiny models against `ref`\n"
+	"in f64; twins: two kernels that should round differently give the same bits.  Exit codes: 0 every fault is caught, 1 not so, 2 it cannot run.\n";
 
 static char *engine_beside(void)
 {
@@ -248,7 +279,7 @@ static int read_options(struct selftest *s, const char **only, int argc, char **
 		{ "engine", required_argument, NULL, 'e' }, { "golden", required_argument, NULL, 'g' },
 		{ "model", required_argument, NULL, 'm' }, { "fixtures", required_argument, NULL, 't' },
 		{ "out", required_argument, NULL, 'o' }, { "fault", required_argument, NULL, 'f' },
-		{ "help", no_argument, NULL, 'h' }, { 0 },
+		{ "backend", required_argument, NULL, 'b' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	int c;
 
@@ -261,7 +292,11 @@ static int read_options(struct selftest *s, const char **only, int argc, char **
 		if (c == '?')
 			return 2;
 		*(c == 'e' ? &s->engine : c == 'g' ? &s->golden : c == 'm' ? &s->model : c == 't' ? &s->fixtures :
-		  c == 'o' ? &s->out : only) = optarg;
+		  c == 'o' ? &s->out : c == 'b' ? &s->backend : only) = optarg;
+	}
+	if (strcmp(s->backend, "cpu") && !is_cuda(s)) {
+		fprintf(stderr, "assay selftest: --backend: cpu or cuda, not `%s`\n", s->backend);
+		return 2;
 	}
 	if (optind == argc)
 		return -1;
@@ -273,7 +308,7 @@ int selftest_main(int argc, char **argv)
 {
 	char *beside = engine_beside();
 	struct selftest s = { .engine = beside, .golden = "oracle-goldens/book52-nvfp4.json",
-		.model = "oracle-goldens/models/book52-nvfp4", .fixtures = "engine/tests/fixtures", .out = "build/selftest" };
+		.model = "oracle-goldens/models/book52-nvfp4", .fixtures = "engine/tests/fixtures", .out = "build/selftest", .backend = "cpu" };
 	const char *only = NULL;
 	struct err err = { 0 };
 	char **faults = NULL;
@@ -283,10 +318,12 @@ int selftest_main(int argc, char **argv)
 		if (access(s.engine, X_OK))
 			err_set(&err, ERR_INPUT, "%s: cannot be run (make build/assay-engine-faulty)", s.engine);
 		code = err.kind || file_mkdirs(s.out, &err) ? 2 : 0;
-		if (!code)
-			n = only ? 0 : list_faults(&faults, &s, &err);
+		if (!code && !only && !is_cuda(&s))
+			n = list_faults(&faults, &s, &err);
 		if (!code && !err.kind)
-			code = only ? run_all(&s, (char *[]){ (char *)only }, 1, &err) : run_all(&s, faults, n, &err);
+			code = only ? run_all(&s, &only, 1, &err) :
+				is_cuda(&s) ? run_all(&s, path_faults, sizeof path_faults / sizeof *path_faults, &err) :
+				run_all(&s, (const char *const *)faults, n, &err);
 		if (err.kind) {
 			fprintf(stderr, "assay: %s\n", err.text);
 			code = 2;

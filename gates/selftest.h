@@ -10,11 +10,12 @@
 
 int selftest_main(int argc, char **argv);    /* 0: every fault is caught, and no fault without one; 1: not so; 2: it cannot run */
 
-/* The instruments, in the order of the table.  The first four look at a golden alone. */
-enum instrument { BY_CONTRACT, BY_TOKENS, BY_DISTANCE, BY_SYSTEM, BY_F64, BY_FP32, BY_TWINS, N_INSTRUMENTS };
+/* The instruments, in the order of the table.  The first five look at a golden alone. */
+enum instrument { BY_CONTRACT, BY_AUDIT, BY_TOKENS, BY_DISTANCE, BY_SYSTEM, BY_F64, BY_FP32, BY_TWINS, N_INSTRUMENTS };
 
 struct selftest {                    /* all borrowed */
 	const char *engine, *golden, *model, *fixtures, *out;
+	const char *backend;         /* of the golden's legs; cuda: audited, and no tiny models */
 };
 
 struct detection {

@@ -24,11 +24,11 @@ static const struct { const char *name, *arm; bool quantised; } models[] = {
 #define STEP "mamba.decode=step,mamba.prefill=chunk"
 #define CHUNK "mamba.decode=chunk,prefill_chunk=5,slots=dirty"
 
-enum tiny_arm { F64_STEP, F64_CHUNK, FP32_STEP, FP32_CHUNK, F64_TWIN, N_TINY_ARMS };
+enum tiny_arm { F64_STEP, F64_CHUNK, FP32_STEP, FP32_CHUNK, F64_TWIN, FP32_HOST, N_TINY_ARMS };
 static const char *const tiny_arms[N_TINY_ARMS] = {
 	"backend=ref,compute=f64," STEP, "backend=ref,compute=f64," CHUNK,
 	"backend=cpu,compute=fp32," STEP, "backend=cpu,compute=fp32," CHUNK,
-	"backend=ref,compute=f64,mamba.decode=chunk",
+	"backend=ref,compute=f64,mamba.decode=chunk", "backend=cpu,compute=fp32,place.mamba=host," STEP,
 };
 
 /* Prompts of 1, 9 and 19 ids, below every fixture's vocabulary. */
@@ -90,13 +90,15 @@ static bool same_bits(const struct report_mode *a, const struct report_mode *b)
 	return true;
 }
 
-static int try_model(struct detection *d, const struct selftest *s, const char *fault, size_t model, bool *twins, struct err *err)
+/* *twins, *hosts: did step and chunk, cpu and ref give the same bits? */
+static int try_model(struct detection *d, const struct selftest *s, const char *fault, size_t model, bool *twins, bool *hosts,
+		     struct err *err)
 {
 	struct report clean = { 0 }, got[N_TINY_ARMS] = { { 0 } };
 	int failed = run_arm(&clean, s, NULL, model, F64_STEP, "clean.json", err);
 
 	for (int a = 0; a < N_TINY_ARMS && !failed; a++) {
-		bool fp32 = a == FP32_STEP || a == FP32_CHUNK;
+		bool fp32 = a == FP32_STEP || a == FP32_CHUNK || a == FP32_HOST;
 		double *worst = fp32 ? &d->fp32 : &d->f64;
 
 		if (fp32 && models[model].quantised)
@@ -106,7 +108,10 @@ static int try_model(struct detection *d, const struct selftest *s, const char *
 			*worst = fmax(*worst, error_of(&got[a].modes[MODE_FREE], &clean.modes[MODE_FREE]));
 	}
 	if (!failed)
-		*twins = *twins && same_bits(&got[F64_STEP].modes[MODE_FREE], &got[F64_TWIN].modes[MODE_FREE]);
+		*twins = same_bits(&got[F64_STEP].modes[MODE_FREE], &got[F64_TWIN].modes[MODE_FREE]);
+	if (!failed)
+		*hosts = models[model].quantised ||
+			same_bits(&got[FP32_STEP].modes[MODE_FREE], &got[FP32_HOST].modes[MODE_FREE]);
 	for (int a = 0; a < N_TINY_ARMS; a++)
 		report_release(&got[a]);
 	report_release(&clean);
@@ -115,18 +120,19 @@ static int try_model(struct detection *d, const struct selftest *s, const char *
 
 int selftest_tiny(struct detection *d, const struct selftest *s, const char *fault, struct err *err)
 {
-	bool twins = true;
+	bool twins = true, hosts = true;
 
 	for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
 		bool mamba = strcmp(models[i].name, "tiny-moe") != 0 && strcmp(models[i].name, "tiny-group") != 0;
-		bool same = true;
+		bool same = true, same_host = true;
 
-		if (try_model(d, s, fault, i, &same, err))
+		if (try_model(d, s, fault, i, &same, &same_host, err))
 			return -1;
 		twins = twins && (!mamba || same);
+		hosts = hosts && (!mamba || same_host);
 	}
 	d->caught[BY_F64] = d->f64 > F64_ERROR;
 	d->caught[BY_FP32] = d->fp32 > FP32_ERROR;
-	d->caught[BY_TWINS] = twins;
+	d->caught[BY_TWINS] = twins || hosts;
 	return 0;
 }

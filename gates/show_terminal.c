@@ -145,16 +145,18 @@ static void show_hypotheses(const struct shown *s)
 
 static void path_cell(struct table *table, const json_t *leg)
 {
-	const json_t *contract = json_object_get(leg, "contract"), *line;
-	size_t i, ok = 0;
+	const json_t *contract = json_object_get(leg, "contract"), *audit = json_object_get(leg, "audit"), *line;
+	bool agrees = !audit || json_is_true(json_object_get(audit, "agrees"));
+	size_t i, ok = 0, n = json_array_size(contract);
 
 	json_array_foreach(contract, i, line) {
 		ok += json_is_true(json_object_get(line, "ok"));
 	}
-	if (json_array_size(contract) == 0)
+	if (n == 0)
 		table_add(table, TINT_WARN, "-");
 	else
-		table_add(table, ok == json_array_size(contract) ? TINT_NONE : TINT_WARN, "%zu/%zu met", ok, json_array_size(contract));
+		table_add(table, ok == n && agrees ? TINT_NONE : TINT_WARN, "%zu/%zu met%s", ok, n,
+			  !audit ? "" : agrees ? ", audited" : ", not so the device");
 }
 
 static void distance_cells(struct table *table, const json_t *distance)
@@ -292,8 +294,12 @@ static void pair_cells(struct table *table, const json_t *pair)
 		table_add(table, TINT_NONE, json_is_false(json_object_get(pair, "ids_equal")) ? "tokens differ" : "not compared");
 	if (json_is_true(json_object_get(pair, "logits_bit_equal")))
 		table_add(table, TINT_NONE, "logits bit-equal");
-	else if (json_is_number(distance))
+	else if (json_is_number(distance) && !json_is_number(json_object_get(pair, "lower")))
 		table_add(table, TINT_NONE, "distance %.3g", json_number_value(distance));
+	else if (json_is_number(distance))
+		table_add(table, TINT_NONE, "distance %.3g, R %.2f [%.2f, %.2f] %s", json_number_value(distance),
+			  json_number_value(json_object_get(pair, "R")), json_number_value(json_object_get(pair, "lower")),
+			  json_number_value(json_object_get(pair, "upper")), show_string(json_object_get(pair, "class")));
 	else
 		table_add(table, TINT_NONE, json_is_false(json_object_get(pair, "logits_bit_equal")) ? "logits differ" : "");
 }

@@ -332,6 +332,20 @@ static json_t *timing_of(const struct leg *l)
 	return o;
 }
 
+/* Of the device's own record; a leg that was not audited has none. */
+static json_t *audit_of(const struct report *r)
+{
+	json_t *o = json_object(), *mismatches = json_array();
+
+	put(o, "source", r->audit.source ? json_string_lossy(r->audit.source) : json_null());
+	put(o, "agrees", json_boolean(r->audit.agrees));
+	for (int i = 0; i < r->audit.n_mismatches; i++)
+		json_array_append_new(mismatches, json_string_lossy(r->audit.mismatches[i]));
+	put(o, "mismatches", mismatches);
+	put(o, "kernels", r->audit.kernels ? json_deep_copy(r->audit.kernels) : json_array());
+	return o;
+}
+
 static json_t *leg_of(const struct evidence *e, const struct leg *l)
 {
 	json_t *o = json_object();
@@ -346,6 +360,8 @@ static json_t *leg_of(const struct evidence *e, const struct leg *l)
 	put(o, "noise", noise_of(e, &l->noise));
 	put(o, "timing", timing_of(l));
 	put(o, "busy", l->has_report && l->report.busy ? json_deep_copy(l->report.busy) : json_null());
+	if (l->has_report && l->report.audit.present)
+		put(o, "audit", audit_of(&l->report));
 	return o;
 }
 
@@ -425,6 +441,10 @@ static json_t *pairs_of(const struct evidence *e)
 		put(o, "logits_bit_equal", p->bit_equal < 0 ? json_null() : json_boolean(p->bit_equal));
 		put(o, "first_fork", fork);
 		put(o, "distance", number(p->distance));
+		put(o, "R", number(p->spread.R));
+		put(o, "lower", number(p->spread.lower));
+		put(o, "upper", number(p->spread.upper));
+		put(o, "class", json_string(distance_class_name(p->spread.class)));
 		json_array_append_new(a, o);
 	}
 	return a;

@@ -1,139 +1,34 @@
-/* The device's own record of launches, taken by CUPTI activity tracing, against the counters.
+/* The device's own record of launches (trace.c) against the counters.
  *
- * Kernels are recorded by name with their grid, those of a replayed graph one by one.  The y dimension of a grid is the
- * number of rows (launch.h), so row counters are compared as rows, call counters as launches. */
-#include <cupti.h>
-#include <dlfcn.h>
+ * The y dimension of a grid is the number of rows (launch.h), so row counters are compared as rows, call counters as
+ * launches.  A kernel that is neither in kernels.def nor accounted for as the library's contradicts the counters. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "contract/err.h"
 #include "contract/report.h"
-#include "ops.h"
+#include "trace.h"
 
-#define BUFFER ((size_t)4 << 20)
-#define MAX_KERNELS 128
+enum role { OTHER, FORWARD, STEP, CONV_STEP, SCAN, SCAN_PART, SCAN_PASS, CONV_SCAN, COPY, UNKNOWN };
 
-struct tally { char name[64]; int64_t launches, rows; };
+static const struct { const char *name; enum role role; } kernels[] = {
+#define KERNEL(name, role) { #name, role },
+#include "kernels.def"
+#undef KERNEL
+};
 
-/* CUPTI calls back without a context of ours: one audit a process. */
-static struct {
-	void *library;
-	CUptiResult (*enable)(CUpti_ActivityKind), (*flush)(uint32_t), (*next)(uint8_t *, size_t, CUpti_Activity **);
-	CUptiResult (*callbacks)(CUpti_BuffersCallbackRequestFunc, CUpti_BuffersCallbackCompleteFunc);
-	CUptiResult (*dropped)(CUcontext, uint32_t, size_t *);
-	struct tally kernel[MAX_KERNELS];
-	int n;
-	int64_t lost;
-	bool on, open;              /* tracing; between the marks */
-} audit;
-
-void *audit_library(void)
+static enum role role_of(const char *name)
 {
-	static const char *const names[] = { "libcupti.so.13", "libcupti.so.12", "libcupti.so" };
-	void *library = NULL;
-
-	for (size_t i = 0; !library && i < sizeof(names) / sizeof(*names); i++)
-		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	return library;
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
+		if (strcmp(kernels[i].name, name) == 0)
+			return kernels[i].role;
+	return UNKNOWN;
 }
 
-/* ---- tracing ---- */
+bool cuda_kernel_known(const char *name) { return role_of(name) != UNKNOWN; }
 
-/* "_Z13ssm_step_rows8ssm_argsPKi" -> "ssm_step_rows"; other names stay as they are. */
-static void plain_name(char *to, size_t size, const char *name)
-{
-	char *end;
-	long n = strncmp(name, "_Z", 2) == 0 ? strtol(name + 2, &end, 10) : 0;
+int cuda_audit_begin(struct err *err) { return trace_begin("--audit", err); }
 
-	if (n > 0 && n < (long)size && strlen(end) >= (size_t)n)
-		snprintf(to, size, "%.*s", (int)n, end);
-	else
-		snprintf(to, size, "%s", name);
-}
-
-static void tally(const char *name, int rows)
-{
-	char plain[sizeof(audit.kernel[0].name)];
-	int i = 0;
-
-	plain_name(plain, sizeof(plain), name);
-	while (i < audit.n && strcmp(audit.kernel[i].name, plain))
-		i++;
-	if (i == MAX_KERNELS) {
-		audit.lost++;
-		return;
-	}
-	if (i == audit.n)
-		snprintf(audit.kernel[audit.n++].name, sizeof(plain), "%s", plain);
-	audit.kernel[i].launches++;
-	audit.kernel[i].rows += rows;
-}
-
-static void CUPTIAPI request(uint8_t **buffer, size_t *size, size_t *max_records)
-{
-	*buffer = aligned_alloc(8, BUFFER);
-	*size = *buffer ? BUFFER : 0;
-	*max_records = 0;
-}
-
-static void CUPTIAPI complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
-{
-	CUpti_Activity *a = NULL;
-	size_t dropped = 0;
-
-	(void)size;
-	while (audit.open && audit.next(buffer, valid, &a) == CUPTI_SUCCESS)
-		if (a->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || a->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
-			const CUpti_ActivityKernel10 *k = (const CUpti_ActivityKernel10 *)a;
-
-			tally(k->name ? k->name : "?", k->gridY);
-		}
-	if (audit.dropped(context, stream, &dropped) == CUPTI_SUCCESS)
-		audit.lost += (int64_t)dropped;
-	free(buffer);
-}
-
-int cuda_audit_begin(struct err *err)
-{
-	audit.library = audit_library();
-	if (!audit.library)
-		return err_set(err, ERR_CANNOT_RUN, "--audit: CUPTI was not found");
-	*(void **)&audit.enable = dlsym(audit.library, "cuptiActivityEnable");
-	*(void **)&audit.flush = dlsym(audit.library, "cuptiActivityFlushAll");
-	*(void **)&audit.next = dlsym(audit.library, "cuptiActivityGetNextRecord");
-	*(void **)&audit.callbacks = dlsym(audit.library, "cuptiActivityRegisterCallbacks");
-	*(void **)&audit.dropped = dlsym(audit.library, "cuptiActivityGetNumDroppedRecords");
-	if (!audit.enable || !audit.flush || !audit.next || !audit.callbacks || !audit.dropped)
-		return err_set(err, ERR_CANNOT_RUN, "--audit: this CUPTI lacks the activity interface");
-	if (audit.callbacks(request, complete) != CUPTI_SUCCESS ||
-	    audit.enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS)
-		return err_set(err, ERR_CANNOT_RUN, "--audit: CUPTI refuses to trace kernels on this machine");
-	audit.on = true;
-	return 0;
-}
-
-/* The window of the counters: what happened at open is dropped. */
-void audit_mark(struct device *dev, bool start)
-{
-	if (!audit.on)
-		return;
-	TRY(dev, cudaStreamSynchronize(dev->stream));
-	audit.flush(1);
-	audit.open = start;
-}
-
-/* ---- comparing ---- */
-
-static int64_t traced(const char *name, bool rows)
-{
-	int64_t sum = 0;
-
-	for (int i = 0; i < audit.n; i++)
-		if (strncmp(audit.kernel[i].name, name, strlen(name)) == 0)
-			sum += rows ? audit.kernel[i].rows : audit.kernel[i].launches;
-	return sum;
-}
+/* ---- what the counters say ---- */
 
 static int64_t counted(const struct report *r, enum counter c)
 {
@@ -159,40 +54,96 @@ static int64_t sequences(const struct report *r, enum counter c)
 	return sum;
 }
 
-static void expect(struct report *r, const char *what, int64_t counters, int64_t device)
+/* Forward passes: one for the decoded sequences of a step together, one for each prefilled piece. */
+static int64_t passes(const struct report *r)
 {
-	if (counters == device)
-		return;
+	int64_t sum = 0;
+
+	for (int m = 0; m < N_MODES; m++)
+		for (int i = 0; r->modes[m].present && i < r->modes[m].n_trace; i++)
+			sum += (r->modes[m].trace[i].nd > 0) + r->modes[m].trace[i].np;
+	return sum;
+}
+
+/* Does some layer use the library's FP8 product, whose kernels have names of their own? */
+static bool uses_library(const struct report *r)
+{
+	bool any = r->effective.value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT;
+
+	for (int i = 0; i < r->effective_at.n; i++)
+		any |= r->effective_at.item[i].arm.value[FACTOR_MAMBA_PROJ] == MAMBA_PROJ_W8A8_LT;
+	return any;
+}
+
+/* ---- comparing ---- */
+
+static void mismatch(struct report *r, char *text)
+{
 	r->audit.agrees = false;
 	r->audit.mismatches = xrealloc(r->audit.mismatches, r->audit.n_mismatches + 1, sizeof(*r->audit.mismatches));
-	r->audit.mismatches[r->audit.n_mismatches++] = xasprintf("%s: the counters say %lld, the device %lld", what,
-								 (long long)counters, (long long)device);
+	r->audit.mismatches[r->audit.n_mismatches++] = text;
+}
+
+static void expect(struct report *r, const char *what, int64_t counters, int64_t device)
+{
+	if (counters != device)
+		mismatch(r, xasprintf("%s: the counters say %lld, the device %lld", what, (long long)counters,
+				      (long long)device));
+}
+
+static void look_at_names(struct report *r, const struct tally *t, int n)
+{
+	int64_t library = 0;
+
+	r->audit.kernels = json_array();
+	for (int i = 0; i < n; i++) {
+		json_array_append_new(r->audit.kernels, json_pack("{s:s, s:I}", "name", t[i].name, "launches",
+								  (json_int_t)t[i].launches));
+		if (cuda_kernel_known(t[i].name))
+			continue;
+		if (uses_library(r))
+			library += t[i].launches;
+		else
+			mismatch(r, xasprintf("%lld launches of %s, which is no kernel of this backend", (long long)t[i].launches,
+					      t[i].name));
+	}
+	if (library > counted(r, COUNT_W8A8_CALLS))
+		mismatch(r, xasprintf("%lld launches of kernels that are not of this backend, but %lld W8A8 products",
+				      (long long)library, (long long)counted(r, COUNT_W8A8_CALLS)));
 }
 
 int cuda_audit_end(struct report *r, struct err *err)
 {
-	int64_t all = 0;
+	int64_t lost, all = 0, launches[UNKNOWN + 1] = {0}, rows[UNKNOWN + 1] = {0};
+	int n;
+	const struct tally *t = trace_tallies(&n, &lost);
 
-	if (audit.lost)
-		return err_set(err, ERR_FAILED, "--audit: CUPTI dropped %lld records", (long long)audit.lost);
-	if (audit.n == 0)
+	trace_end();
+	if (lost)
+		return err_set(err, ERR_FAILED, "--audit: CUPTI dropped %lld records", (long long)lost);
+	if (n == 0)
 		return err_set(err, ERR_CANNOT_RUN, "--audit: CUPTI recorded no kernel on this machine");
+	for (int i = 0; i < n; i++) {
+		all += t[i].launches;
+		launches[role_of(t[i].name)] += t[i].launches;
+		rows[role_of(t[i].name)] += t[i].rows;
+	}
 	r->audit.present = r->audit.agrees = true;
 	r->audit.source = xstrdup("cupti");
-	r->audit.kernels = json_array();
-	for (int i = 0; i < audit.n; i++) {
-		all += audit.kernel[i].launches;
-		json_array_append_new(r->audit.kernels, json_pack("{s:s, s:I}", "name", audit.kernel[i].name, "launches",
-								  (json_int_t)audit.kernel[i].launches));
-	}
+	look_at_names(r, t, n);
 	expect(r, "kernel_launches", counted(r, COUNT_KERNEL_LAUNCHES), all);
-	expect(r, "state_update_rows", counted(r, COUNT_STATE_UPDATE_ROWS), traced("ssm_step_rows", true));
+	expect(r, "forward passes", passes(r), launches[FORWARD]);
+	expect(r, "state_update_rows", counted(r, COUNT_STATE_UPDATE_ROWS), rows[STEP]);
 	/* A fused step convolves in the kernel of in_proj, whose grid has no rows; each is followed by a state update. */
-	expect(r, "launches of the convolution step against the state update",
-	       traced("conv_step_rows", false) + traced("stream_conv_tiles", false), traced("ssm_step_rows", false));
-	expect(r, "conv_update_rows", counted(r, COUNT_CONV_UPDATE_ROWS), traced("ssm_step_rows", true));
-	expect(r, "chunk_scan_calls", sequences(r, COUNT_CHUNK_SCAN_CALLS), traced("ssm_chunk_out", false));
-	expect(r, "conv_fwd_calls", sequences(r, COUNT_CONV_FWD_CALLS), traced("conv_scan_tokens", false));
-	expect(r, "gathers + scatters", counted(r, COUNT_GATHERS) + counted(r, COUNT_SCATTERS), traced("copy_row", false));
+	expect(r, "conv_update_rows", counted(r, COUNT_CONV_UPDATE_ROWS), rows[STEP]);
+	expect(r, "chunk_scan_calls", sequences(r, COUNT_CHUNK_SCAN_CALLS), launches[SCAN]);
+	expect(r, "conv_fwd_calls", sequences(r, COUNT_CONV_FWD_CALLS), launches[CONV_SCAN]);
+	expect(r, "gathers + scatters", counted(r, COUNT_GATHERS) + counted(r, COUNT_SCATTERS), launches[COPY]);
+	if (launches[CONV_STEP] != launches[STEP])
+		mismatch(r, xasprintf("the device ran %lld convolution steps and %lld state updates", (long long)launches[CONV_STEP],
+				      (long long)launches[STEP]));
+	if (launches[SCAN_PART] != launches[SCAN] || launches[SCAN_PASS] != launches[SCAN])
+		mismatch(r, xasprintf("the device ran %lld, %lld and %lld parts of a chunk scan", (long long)launches[SCAN_PART],
+				      (long long)launches[SCAN_PASS], (long long)launches[SCAN]));
 	return 0;
 }

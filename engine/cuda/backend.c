@@ -292,4 +292,7 @@ const struct backend cuda_backend = {
 	.describe = cuda_describe,
 	.audit_begin = cuda_audit_begin,
 	.audit_end = cuda_audit_end,
+	.profile_begin = cuda_profile_begin,
+	.profile_end = cuda_profile_end,
+	.copy_rate = cuda_copy_rate,
 };

@@ -6,6 +6,7 @@
 #include "contract/report.h"
 #include "engine/nvml.h"
 #include "ops.h"
+#include "trace.h"
 
 /* Without NVML there is no watch, and report.busy stays null. */
 void watch_open(struct device *dev)
@@ -28,7 +29,7 @@ void watch_close(struct device *dev)
 
 void cuda_watch(struct device *dev, bool on)
 {
-	audit_mark(dev, on);
+	trace_window(dev, on);
 	if (on)
 		nvml_clear(dev->nvml);
 }

@@ -455,6 +455,33 @@ START_TEST(test_fault)
 }
 END_TEST
 
+/* Faults of the path: what ran is `ran`, what is counted is `counted`.  One token by chunk and by step are the same numbers
+ * here, in f64 too; check_selftest sees them apart. */
+static const struct { const char *name, *asked, *ran, *counted; } paths[] = {
+	{ "host-served", "backend=cpu,compute=fp32", "backend=cpu,compute=fp32,place.mamba=host",
+	  "backend=cpu,compute=fp32,place.mamba=host" },
+	{ "counter-host", "backend=cpu,compute=fp32", "backend=cpu,compute=fp32,place.mamba=host", "backend=cpu,compute=fp32" },
+	{ "counter-step", "backend=ref,compute=f64", "backend=ref,compute=f64,mamba.decode=chunk", "backend=ref,compute=f64" },
+};
+
+START_TEST(test_path_fault)
+{
+	struct report clean, ran, counted, faulty;
+
+	run_faulty(&clean, "none", paths[_i].asked);
+	run_faulty(&ran, "none", paths[_i].ran);
+	run_faulty(&counted, "none", paths[_i].counted);
+	run_faulty(&faulty, paths[_i].name, paths[_i].asked);
+	ck_assert(same_hashes(&clean, &ran) == (strcmp(paths[_i].name, "counter-step") == 0));
+	ck_assert_msg(same_hashes(&ran, &faulty), "%s: numbers", paths[_i].name);
+	ck_assert_msg(same_counts(&counted, &faulty), "%s: counts", paths[_i].name);
+	report_release(&clean);
+	report_release(&ran);
+	report_release(&counted);
+	report_release(&faulty);
+}
+END_TEST
+
 /* The path that the judge must find VOID: step was asked, chunk is what ran, and the counters say so. */
 START_TEST(test_wrong_path)
 {
@@ -519,6 +546,7 @@ int main(void)
 	suite_add_tcase(s, reports);
 	tcase_set_timeout(planted, 60);
 	tcase_add_loop_test(planted, test_fault, 0, 2 * COUNT(faults));
+	tcase_add_loop_test(planted, test_path_fault, 0, COUNT(paths));
 	tcase_add_test(planted, test_wrong_path);
 	suite_add_tcase(s, planted);
 	srunner_run_all(runner, CK_NORMAL);

@@ -30,11 +30,14 @@ static const struct { const char *fault; bool f64, fp32, twins; } table[] = {
 	{ "input-scale", true, false, false },      /* it needs quantised activations */
 	{ "router-bias", true, true, false },
 	{ "counter-only", false, false, true },
+	{ "counter-step", false, false, true },
+	{ "counter-host", false, false, true },
 };
 
 START_TEST(who_catches_what)
 {
-	struct selftest s = { .engine = engine, .fixtures = "engine/tests/fixtures", .out = out };
+	struct selftest s = { .engine = engine, .fixtures = "engine/tests/fixtures", .out = out,
+		.backend = "cpu" };
 	struct detection d = { .f64 = 0 };
 	struct err err = { 0 };
 
@@ -47,7 +50,8 @@ END_TEST
 
 START_TEST(an_engine_that_cannot_run)
 {
-	struct selftest s = { .engine = "/bin/false", .fixtures = "engine/tests/fixtures", .out = out };
+	struct selftest s = { .engine = "/bin/false", .fixtures = "engine/tests/fixtures", .out = out,
+		.backend = "cpu" };
 	struct detection d = { .f64 = 0 };
 	struct err err = { 0 };
 
