@@ -150,10 +150,12 @@ $(BUILD)/engine/tests/cuda/check_errors: private LDFLAGS += $(addprefix -Wl$(com
 	$(shell sed -n 's/^CALL.\(cuda[A-Za-z0-9]*\),.*/\1/p' engine/tests/cuda/inject/calls.def))
 $(BUILD)/gates/tests/check_%: $(BUILD)/gates/tests/check_%.o $(BUILD)/libgatestest.a $(BUILD)/libgates.a $(BUILD)/libcontract.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(PKG_LIBS) $(GATES_LIBS) -lm
-# The page is tested in a browser, where there is one.
-$(BUILD)/gates/tests/check_page: gates/tests/check_page.py
+# Tests in Python: the page in a browser, where there is one; JUnit and the bench array as others read them.
+python_tests := $(BUILD)/gates/tests/check_page $(BUILD)/gates/tests/check_readers
+$(BUILD)/gates/tests/check_page: WORDS := $(BUILD)/pages
+$(python_tests): $(BUILD)/gates/tests/%: gates/tests/%.py
 	@mkdir -p $(@D)
-	$(Q)printf '#!/bin/sh\ncommand -v python3 >/dev/null || { echo check_page: skipped, no python3 is installed; exit 77; }\nexec python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages\n' > $@ && chmod +x $@
+	$(Q)printf '#!/bin/sh\ncommand -v python3 >/dev/null || { echo $*: skipped, no python3 is installed; exit 77; }\nexec python3 $< $(BUILD)/assay $(WORDS)\n' > $@ && chmod +x $@
 # The runner is tested as a program, with an engine that misbehaves on request.
 $(BUILD)/gates/tests/replay_server: ONLY_LIBS = $(shell pkg-config --libs libssl)
 $(BUILD)/gates/tests/fake_engine $(BUILD)/gates/tests/replay_server: %: %.o $(BUILD)/libcontract.a
@@ -173,7 +175,7 @@ tests := $(patsubst %.c,$(BUILD)/%,$(contract_tests) $(engine_tests) $(gates_tes
 
 # ---- what people call ----
 
-.PHONY: libraries deps gate check test check-browser docs asan valgrind lint goldens check-peers install help clean FORCE
+.PHONY: libraries deps gate check test check-browser check-junit docs asan valgrind lint goldens check-peers install help clean FORCE
 deps: libraries ## install by apt what is missing (Debian 12)
 # Other goals than these install nothing, but say what is missing before a compiler does.
 libraries:
@@ -183,8 +185,8 @@ libraries:
 gate: all ## deps, build, and run recipes/on-off-host.yaml
 	$(Q)$(BUILD)/assay run recipes/on-off-host.yaml || { echo "gate: assay run exited $$?"; exit 1; }
 
-check test: all $(tests) $(BUILD)/gates/tests/check_page ## deps, build with warnings as errors, and every test that this machine can run
-	$(Q)sh scripts/run-tests.sh $(tests) $(BUILD)/gates/tests/check_page
+check test: all $(tests) $(python_tests) ## deps, build with warnings as errors, and every test that this machine can run
+	$(Q)sh scripts/run-tests.sh $(tests) $(python_tests)
 
 ifeq ($(WITH_CUDA),1)
 .PHONY: check-cuda device-package
@@ -199,6 +201,12 @@ endif
 # Pages and screenshots stay in build/pages.
 check-browser: all ## the HTML report in headless Chromium, at its largest too (Debian: chromium, libjs-chart.js)
 	$(Q)python3 gates/tests/check_page.py $(BUILD)/assay $(BUILD)/pages --large
+
+# junitparser alone comes from PyPI.
+check-junit: all ## JUnit and the bench array as junitparser and libxml2 read them, in a virtual environment in build/
+	$(Q)[ -x $(BUILD)/junit/bin/python ] || python3 -m venv $(BUILD)/junit
+	$(Q)$(BUILD)/junit/bin/python -c 'import junitparser' 2>/dev/null || $(BUILD)/junit/bin/python -m pip -q install junitparser==5.0.3
+	$(Q)$(BUILD)/junit/bin/python gates/tests/check_readers.py $(BUILD)/assay
 
 docs: all ## docs/STATUS.md and docs/BENCHMARKS.md from the records in results/
 	$(Q)$(BUILD)/assay record --docs

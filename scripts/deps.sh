@@ -20,6 +20,11 @@ have_chart_js() {
 	[ -f /usr/share/javascript/chart.js/chart.min.js ]
 }
 
+# What JUnit is held against its schema with.
+have_xmllint() {
+	command -v xmllint >/dev/null 2>&1
+}
+
 have_headers() {
 	printf '#include <stdio.h>\n' | "${CC:-gcc}" -E - >/dev/null 2>&1
 }
@@ -33,10 +38,11 @@ missing_packages() {
 	done
 }
 
-# Charts alone are no reason to stop.
+# What is only wanted is no reason to stop.
 refuse() {
 	if [ -z "$missing" ]; then
-		echo "deps: $1; without $wanted HTML reports have tables instead of charts" >&2
+		echo "deps: $1; without libjs-chart.js HTML reports have tables instead of charts, without libxml2-utils no test holds JUnit" \
+			"against its schema; missing:$wanted" >&2
 		exit 0
 	fi
 	echo "deps: $1" >&2
@@ -52,7 +58,8 @@ lists_know_them() {
 }
 
 missing=$(missing_packages) wanted=
-[ "${1:-}" = --check ] || have_chart_js || wanted=libjs-chart.js
+[ "${1:-}" = --check ] || have_chart_js || wanted=" libjs-chart.js"
+[ "${1:-}" = --check ] || have_xmllint || wanted="$wanted libxml2-utils"
 [ -n "$missing$wanted" ] || exit 0
 [ "${1:-}" != --check ] || refuse 'run `make deps`, or install them by hand'
 command -v apt-get >/dev/null 2>&1 || refuse 'there is no apt-get here; install the equivalents by hand'
