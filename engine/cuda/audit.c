@@ -8,7 +8,7 @@
 #include "contract/report.h"
 #include "trace.h"
 
-enum role { OTHER, FORWARD, STEP, CONV_STEP, SCAN, SCAN_PART, SCAN_PASS, CONV_SCAN, COPY, UNKNOWN };
+enum role { OTHER, FORWARD, STEP, CONV_STEP, SCAN, SCAN_TOKEN, SCAN_PART, SCAN_PASS, CONV_SCAN, COPY, UNKNOWN };
 
 static const struct { const char *name; enum role role; } kernels[] = {
 #define KERNEL(name, role) { #name, role },
@@ -136,7 +136,7 @@ int cuda_audit_end(struct report *r, struct err *err)
 	expect(r, "state_update_rows", counted(r, COUNT_STATE_UPDATE_ROWS), rows[STEP]);
 	/* A fused step convolves in the kernel of in_proj, whose grid has no rows; each is followed by a state update. */
 	expect(r, "conv_update_rows", counted(r, COUNT_CONV_UPDATE_ROWS), rows[STEP]);
-	expect(r, "chunk_scan_calls", sequences(r, COUNT_CHUNK_SCAN_CALLS), launches[SCAN]);
+	expect(r, "chunk_scan_calls", sequences(r, COUNT_CHUNK_SCAN_CALLS), launches[SCAN] + launches[SCAN_TOKEN]);
 	expect(r, "conv_fwd_calls", sequences(r, COUNT_CONV_FWD_CALLS), launches[CONV_SCAN]);
 	expect(r, "gathers + scatters", counted(r, COUNT_GATHERS) + counted(r, COUNT_SCATTERS), launches[COPY]);
 	if (launches[CONV_STEP] != launches[STEP])
