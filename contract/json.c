@@ -109,17 +109,27 @@ static char *quote_infinity(const char *bytes, size_t size, size_t *out_size)
 	return out;
 }
 
-json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool allow_infinity, struct err *err)
+static json_t *read_text(const char *bytes, size_t size, const char *name, bool allow_infinity, size_t flags, struct err *err)
 {
 	char *copy = allow_infinity ? quote_infinity(bytes, size, &size) : NULL;
 	const char *text = copy != NULL ? copy : bytes;
 	json_error_t e;
-	json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+	json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES | flags, &e);
 
 	if (value == NULL)
 		json_syntax_error(text, e.position > 0 ? (size_t)e.position : 0, name, &e, err);
 	free(copy);
 	return value;
+}
+
+json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool allow_infinity, struct err *err)
+{
+	return read_text(bytes, size, name, allow_infinity, 0, err);
+}
+
+json_t *json_read_foreign(const char *bytes, size_t size, const char *name, struct err *err)
+{
+	return read_text(bytes, size, name, true, JSON_ALLOW_NUL, err);
 }
 
 json_t *json_read_file(const char *path, bool allow_infinity, struct err *err)

@@ -20,6 +20,9 @@
 json_t *json_read_file(const char *path, bool allow_infinity, struct err *err);
 json_t *json_read_bytes(const char *bytes, size_t size, const char *name, bool allow_infinity,
 			struct err *err);
+/* What another program answered: with infinities, and with NUL in values (a vocabulary has a token of that text), at which
+ * the string ends for who reads it as C does. */
+json_t *json_read_foreign(const char *bytes, size_t size, const char *name, struct err *err);
 
 #define JOBJ_MEMBERS 512
 

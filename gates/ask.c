@@ -168,7 +168,7 @@ static void trim_forced(struct openai_answer *a, const struct ask_prompt *p, con
 		n++;
 	if (n < p->wanted)
 		fprintf(stderr, "prompt %s: the server does not list the id that was fed at step %d%s: the row ends there\n", p->id, n,
-			o->narrow ? ", and refuses lists of more than 20" : "");
+			o->narrow ? ", and gives no list of more than 20" : "");
 	a->n = n;
 }
 

@@ -62,7 +62,7 @@ static json_t *exchange(struct openai *o, const char *path, const json_t *body, 
 	o->status = 0;
 	if (!http_exchange(&o->http, url, text, &a, err)) {
 		o->status = a.status;
-		doc = json_read_bytes(a.bytes, a.size, url, true, &why);
+		doc = json_read_foreign(a.bytes, a.size, url, &why);
 		if (a.status != 200)
 			err_set(err, ERR_FAILED, "%s: status %ld: %.*s", url, a.status, WORDS_OF_ERROR, complaint(doc, &a));
 		else if (!doc)
@@ -195,15 +195,15 @@ static int score_one(struct openai *o, struct openai_step *to, const int32_t *id
 	return err->kind ? -1 : 0;
 }
 
-/* The same position with the whole vocabulary listed, for a fed id that is none of the best.  A server may refuse such a list: then the
- * step stays as it is. */
+/* The same position with the whole vocabulary listed, for a fed id that is none of the best.  A server may refuse such a list, or answer
+ * what cannot be read: then the step stays as it is. */
 static int score_whole(struct openai *o, struct openai_step *to, const int32_t *ids, int n_ids, const int32_t *given, int j, struct err *err)
 {
 	struct err why = {0};
 
 	if (o->narrow || !score_one(o, to, ids, n_ids, given, j, WHOLE_LIST, &why))
 		return 0;
-	if (o->status < 400 || o->status > 499)
+	if (o->status == 0 || o->status > 499)
 		return err_set(err, why.kind, "%s", why.text);
 	o->narrow = true;
 	return 0;

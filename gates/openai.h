@@ -25,7 +25,7 @@ struct openai {
 	const char *shape;                   /* of the last answer: "content", "classic", "token ids" */
 	long status;                         /* HTTP, of the last answer; 0: none came */
 	int32_t seek;                        /* the id whose place in a list is wanted, beyond the best 20 too; -1: none */
-	bool narrow;                         /* the server refused a list of more than 20 */
+	bool narrow;                         /* the server gives no list of more than 20 */
 };
 
 struct openai_step {

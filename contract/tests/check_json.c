@@ -156,6 +156,25 @@ START_TEST(infinity)
 }
 END_TEST
 
+/* The text of a token may be NUL; our own files have none. */
+START_TEST(foreign_text)
+{
+	static const char text[] = "{\"token\":\"\\u0000\",\"logprob\":-Infinity,\"id\":3}";
+
+	ck_assert_ptr_null(json_read_bytes(text, strlen(text), "f.json", true, &err));
+	err = (struct err){ 0 };
+	json = json_read_foreign(text, strlen(text), "f.json", &err);
+	ck_assert_msg(json != NULL, "%s", err.text);
+	ck_assert_uint_eq(json_string_length(json_object_get(json, "token")), 1);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "logprob")), "-inf");
+	ck_assert_int_eq((int)json_integer_value(json_object_get(json, "id")), 3);
+	json_decref(json);
+	json = json_read_foreign("{\"a\":1,\"a\":2}", 13, "f.json", &err);
+	ck_assert_ptr_null(json);
+	ck_assert_ptr_nonnull(strstr(err.text, "f.json:1:8: duplicate key \"a\""));
+}
+END_TEST
+
 START_TEST(infinity_only_as_a_value)
 {
 	static const char *const bad[] = {
@@ -470,6 +489,7 @@ int main(void)
 	tcase_add_test(tc, nesting);
 	tcase_add_test(tc, files);
 	tcase_add_test(tc, infinity);
+	tcase_add_test(tc, foreign_text);
 	tcase_add_test(tc, infinity_only_as_a_value);
 	tcase_add_test(tc, infinity_keeps_places);
 	tcase_add_test(tc, getters);

@@ -153,6 +153,25 @@ START_TEST(a_server_is_captured_and_kept)
 }
 END_TEST
 
+/* The key goes to the server and into no file; without it nothing is asked. */
+START_TEST(a_key_is_kept_nowhere)
+{
+	serve("honest");
+	char *profiles = xasprintf("  base: {program: openai, url: \"%s\", model: replayed, key_env: CHECK_CAPTURE_KEY}\n", server.url);
+	char *grep = xasprintf("grep -rq s3cret-word %s", dir);
+
+	unsetenv("CHECK_CAPTURE_KEY");
+	ck_assert_int_eq(capture(profiles), 1);
+	check_said("the environment variable CHECK_CAPTURE_KEY, which key_env names, is not set");
+	setenv("CHECK_CAPTURE_KEY", "s3cret-word", 1);
+	ck_assert_int_eq(capture(profiles), 0);
+	check_profile("base", GOLDEN_FREE);
+	ck_assert_int_eq(WEXITSTATUS(system(grep)), 1);
+	free(grep);
+	free(profiles);
+}
+END_TEST
+
 START_TEST(runs_that_differ_are_named)
 {
 	serve("wobble");
@@ -337,6 +356,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, start, stop);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, a_server_is_captured_and_kept);
+	tcase_add_test(tc, a_key_is_kept_nowhere);
 	tcase_add_test(tc, runs_that_differ_are_named);
 	tcase_add_test(tc, a_program_is_captured);
 	tcase_add_test(tc, the_example_engine_passes_the_gate);

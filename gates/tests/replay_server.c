@@ -143,6 +143,8 @@ static json_t *content_of(const struct golden_row *row, int from, int n, int mor
 			json_array_append_new(top, content_item(s->top[trick == TWICE && i == 1 ? 0 : i].id, s->top[i].value));
 		for (int k = 0; k < more; k++)
 			json_array_append_new(top, content_item(further(s, k).id, further(s, k).value));
+		if (more)       /* as the text of a byte is */
+			json_object_set_new(json_array_get(top, json_array_size(top) - 1), "token", json_stringn("", 1));
 		json_object_set_new(item, "top_logprobs", top);
 		json_array_append_new(content, item);
 	}
