@@ -307,12 +307,12 @@ int openai_read_prompt(struct openai_answer *a, const json_t *doc, const char *w
 	list = json_object_get(choice, "prompt_logprobs");
 	if (!json_is_array(list))
 		return 0;
-	if (json_array_size(list) != (size_t)(n_ids + n_given))
+	if (json_array_size(list) != (size_t)n_ids + (size_t)n_given)
 		return err_set(err, ERR_FAILED, "%s: prompt_logprobs has %zu positions, the prompt %d", where, json_array_size(list),
 			       n_ids + n_given);
 	a->steps = xcalloc((size_t)n_given + 1, sizeof(*a->steps));
 	for (; a->n < n_given; a->n++)
-		if (read_prompt_step(&a->steps[a->n], json_array_get(list, (size_t)(n_ids + a->n)), given[a->n], where, err))
+		if (read_prompt_step(&a->steps[a->n], json_array_get(list, (size_t)n_ids + (size_t)a->n), given[a->n], where, err))
 			return -1;
 	return 1;
 }
