@@ -12,6 +12,7 @@ one a line.  Only the standard library is needed.
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 DECODE_STEPS = 64
+RUNS_LEAST = 5
 # case -> (prompt, decode steps, metric of `assay-engine bench`)
 CASES = {
     "decode after 13": (13, DECODE_STEPS, "decode"),
@@ -78,9 +80,38 @@ def cpu_name():
     return platform.machine()
 
 
+def ratio_of(ours, theirs):
+    """Ratio of speeds with its 95 % interval, by Student's t on the differences of the logarithms within a run; None: fewer
+    than five runs carry none."""
+    d = [math.log(a / b) for a, b in zip(ours, theirs)]
+    if len(d) < RUNS_LEAST:
+        return None
+    mean, half = statistics.mean(d), student_quantile(len(d) - 1) * statistics.stdev(d) / math.sqrt(len(d))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def student_quantile(df):
+    """0.975 of Student's t: bisection on Simpson's rule over its density."""
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+
+    def above_zero(t, n=2000):
+        f = [scale * (1 + (t * i / n) ** 2 / df) ** (-(df + 1) / 2) for i in range(n + 1)]
+        return t / n / 3 * (f[0] + f[n] + 4 * sum(f[1:n:2]) + 2 * sum(f[2:n:2]))
+    low, high = 0, 20
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above_zero(middle) < 0.475 else (low, middle)
+    return low
+
+
 def record(model, case, threads, ours, theirs, version, git):
     prompt, decode, metric = CASES[case]
-    value, peer = statistics.median(ours), statistics.median(theirs)
+    value, peer, found = statistics.median(ours), statistics.median(theirs), ratio_of(ours, theirs)
+    against = {"peer": "llama.cpp"}
+    if found:
+        against.update(version=version, same_box=True, value=peer, ratio=found[0], lower=found[1], upper=found[2], turns=len(ours))
+    else:
+        against["refused"] = f"{len(ours)} runs, fewer than {RUNS_LEAST}"
     ordered = sorted(ours)
     return {
         "schema": "assay/bench/1", "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -90,7 +121,7 @@ def record(model, case, threads, ours, theirs, version, git):
         "metric": {"name": metric, "unit": "tokens/s", "value": value, "p50": value,
                    "p90": ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], "n": len(ours), "better": "larger"},
         "busy": None, "clocks": None,
-        "against": {"peer": "llama.cpp", "version": version, "same_box": True, "value": peer, "ratio": value / peer},
+        "against": against,
     }
 
 
@@ -100,8 +131,9 @@ def row(model, case, threads, ours, theirs):
             v = [1e3 / x for x in v]
         return f"{statistics.median(v):.4g} [{min(v):.4g}, {max(v):.4g}]"
     unit = "ms/token" if "decode" in case else "tokens/s"
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    return f"| {model} | {case} | {threads} | {unit} | {text(ours)} | {text(theirs)} | {ratio:.2f} |"
+    found = ratio_of(ours, theirs)
+    ratio = "{:.2f} [{:.2f}, {:.2f}]".format(*found) if found else f"none: {len(ours)} runs, fewer than {RUNS_LEAST}"
+    return f"| {model} | {case} | {threads} | {unit} | {text(ours)} | {text(theirs)} | {ratio} |"
 
 
 def main():
@@ -141,7 +173,7 @@ def main():
             for t in threads:
                 records.append(record(model.name, case, t, ours[case, t], theirs[case, t], version, git))
                 rows.append(row(model.name, case, t, ours[case, t], theirs[case, t]))
-    table = "\n".join(["| model | case | threads | unit | assay-engine | llama.cpp | ratio of speeds |",
+    table = "\n".join(["| model | case | threads | unit | assay-engine | llama.cpp | ratio of speeds, 95 % |",
                        "|---|---|---|---|---|---|---|"] + rows) + "\n"
     print(table, end="")
     if args.json:

@@ -30,9 +30,41 @@ static void load_recipe(struct shown *s)
 
 /* ---- the answer ---- */
 
+static int widest(const struct table *table, int column)
+{
+	int most = 0;
+
+	for (int i = column; i < table->n_cells; i += table->columns) {
+		int width = term_columns(table->cells[i].text);
+
+		most = width > most ? width : most;
+	}
+	return most;
+}
+
+/* A line each; where they do not fit, leg, verdict and adjudication stay together on a second line. */
+static void print_heads(const struct shown *s, const struct table *tokens, const struct table *verdicts)
+{
+	int width = widest(tokens, 0) + 2 + widest(verdicts, 0) + 2 + widest(verdicts, 1) + 2 + widest(verdicts, 2);
+	struct table both = {.term = s->t, .columns = 4};
+
+	for (int i = 0; i < table_rows(tokens); i++) {
+		if (width > s->t->width) {
+			table_print(tokens, s->t, i, i + 1, "");
+			table_print(verdicts, s->t, i, i + 1, "    ");
+			continue;
+		}
+		table_add(&both, tokens->cells[i].tint, "%s", tokens->cells[i].text);
+		for (int k = 3 * i; k < 3 * i + 3; k++)
+			table_add(&both, verdicts->cells[k].tint, "%s", verdicts->cells[k].text);
+	}
+	table_print(&both, s->t, 0, table_rows(&both), "");
+	table_release(&both);
+}
+
 static void show_heads(const struct shown *s)
 {
-	struct table table = {.term = s->t, .columns = 4};
+	struct table table = {.term = s->t, .columns = 1}, verdicts = {.term = s->t, .columns = 3};
 	const char *name;
 	const json_t *leg;
 
@@ -50,12 +82,13 @@ static void show_heads(const struct shown *s)
 				  show_string(json_object_get(tokens, "mode")));
 		else
 			table_add(&table, TINT_NONE, "TOKEN MATCH none");
-		table_add(&table, TINT_BOLD, "%s", name);
-		table_add(&table, term_tint_of(verdict), "%s", verdict);
-		table_add(&table, term_tint_of(adjudication), "%s", adjudication);
+		table_add(&verdicts, TINT_BOLD, "%s", name);
+		table_add(&verdicts, term_tint_of(verdict), "%s", verdict);
+		table_add(&verdicts, term_tint_of(adjudication), "%s", adjudication);
 	}
-	table_print(&table, s->t, 0, table_rows(&table), "");
+	print_heads(s, &table, &verdicts);
 	table_release(&table);
+	table_release(&verdicts);
 }
 
 /* What --set, --leg and --until-decided made of the recipe. */

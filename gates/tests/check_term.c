@@ -9,7 +9,9 @@
 #include <unistd.h>
 #include "contract/file.h"
 #include "gates/progress.h"
+#include "gates/show.h"
 #include "gates/term.h"
+#include "gates/verdict.h"
 
 static struct term term;
 static char *printed;
@@ -237,6 +239,24 @@ START_TEST(a_terminal_gets_a_bar_and_color)
 }
 END_TEST
 
+/* On 80 columns a leg's verdict and adjudication do not part, and no line is wider. */
+START_TEST(heads_stay_together)
+{
+	struct show_options o = {0};
+	struct err err = {0};
+	json_t *verdict = verdict_load("gates/tests/show/seed-three-legs/verdict.json", &err);
+
+	ck_assert_msg(verdict != NULL, "%s", err.text);
+	term.width = 80;
+	show_verdict(&term, verdict, &o);
+	fflush(term.out);
+	ck_assert_msg(strncmp(printed, "TOKEN MATCH ", 12) == 0 && strstr(printed, " mode=free\n    on    DIVERGENCE  "), "%.300s", printed);
+	for (char *line = printed; *line; line = strchr(line, '\n') + 1)
+		ck_assert_msg(strchrnul(line, '\n') - line <= 80, "wider than 80: %.100s", line);
+	json_decref(verdict);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("term");
@@ -256,6 +276,7 @@ int main(void)
 	tcase_add_test(tc, the_bar_says_where_and_how_long);
 	tcase_add_test(tc, the_bar_fits);
 	tcase_add_test(tc, a_terminal_gets_a_bar_and_color);
+	tcase_add_test(tc, heads_stay_together);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
 
