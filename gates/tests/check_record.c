@@ -211,13 +211,16 @@ static bool recorded(const char *word)
 	return false;
 }
 
+/* An escaped character, "&#93;", ends a word and is a word that is no number. */
+#define DELIMITERS " \n|[](),;/*`&"
+
 static void check_numbers(const char *name, const char *doc)
 {
 	char *copy = xstrdup(doc), *body = strstr(copy, "\n\n"), *save = NULL;
 
 	/* the title and the paragraph below it are ours */
 	body = body ? strstr(body + 2, "\n\n") : NULL;
-	for (char *word = body ? strtok_r(body, " \n|[](),;/*`", &save) : NULL; word; word = strtok_r(NULL, " \n|[](),;/*`", &save)) {
+	for (char *word = body ? strtok_r(body, DELIMITERS, &save) : NULL; word; word = strtok_r(NULL, DELIMITERS, &save)) {
 		size_t n = strlen(word);
 
 		while (n && strchr(":.", word[n - 1]))
