@@ -54,7 +54,10 @@ struct report_cell *host_features(int *n)
 #ifdef ASSAY_CUDA
 	cuda_features(&cells, n);
 #else
-	add(&cells, n, "cuda", "built without CUDA");
+	static const char *const cuda[] = { "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti" };
+
+	for (size_t i = 0; i < sizeof(cuda) / sizeof(*cuda); i++)
+		add(&cells, n, cuda[i], "built without CUDA");
 #endif
 #ifdef ASSAY_FAULTS
 	add(&cells, n, "fault", fault_name());

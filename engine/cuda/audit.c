@@ -26,7 +26,13 @@ static enum role role_of(const char *name)
 
 bool cuda_kernel_known(const char *name) { return role_of(name) != UNKNOWN; }
 
-int cuda_audit_begin(struct err *err) { return trace_begin("--audit", err); }
+int cuda_audit_begin(struct err *err)
+{
+	int n = 0;
+
+	OPEN(cudaGetDeviceCount(&n));        /* without a device CUPTI's refusal would be the reason */
+	return trace_begin("--audit", err);
+}
 
 /* ---- what the counters say ---- */
 
@@ -112,17 +118,10 @@ static void look_at_names(struct report *r, const struct tally *t, int n)
 				      (long long)library, (long long)counted(r, COUNT_W8A8_CALLS)));
 }
 
-int cuda_audit_end(struct report *r, struct err *err)
+void audit_compare(struct report *r, const struct tally *t, int n)
 {
-	int64_t lost, all = 0, launches[UNKNOWN + 1] = {0}, rows[UNKNOWN + 1] = {0};
-	int n;
-	const struct tally *t = trace_tallies(&n, &lost);
+	int64_t all = 0, launches[UNKNOWN + 1] = {0}, rows[UNKNOWN + 1] = {0};
 
-	trace_end();
-	if (lost)
-		return err_set(err, ERR_FAILED, "--audit: CUPTI dropped %lld records", (long long)lost);
-	if (n == 0)
-		return err_set(err, ERR_CANNOT_RUN, "--audit: CUPTI recorded no kernel on this machine");
 	for (int i = 0; i < n; i++) {
 		all += t[i].launches;
 		launches[role_of(t[i].name)] += t[i].launches;
@@ -145,5 +144,19 @@ int cuda_audit_end(struct report *r, struct err *err)
 	if (launches[SCAN_PART] != launches[SCAN] || launches[SCAN_PASS] != launches[SCAN])
 		mismatch(r, xasprintf("the device ran %lld, %lld and %lld parts of a chunk scan", (long long)launches[SCAN_PART],
 				      (long long)launches[SCAN_PASS], (long long)launches[SCAN]));
+}
+
+int cuda_audit_end(struct report *r, struct err *err)
+{
+	int64_t lost;
+	int n;
+	const struct tally *t = trace_tallies(&n, &lost);
+
+	trace_end();
+	if (lost)
+		return err_set(err, ERR_FAILED, "--audit: CUPTI dropped %lld records", (long long)lost);
+	if (n == 0)
+		return err_set(err, ERR_CANNOT_RUN, "--audit: CUPTI recorded no kernel on this machine");
+	audit_compare(r, t, n);
 	return 0;
 }

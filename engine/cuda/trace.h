@@ -17,4 +17,7 @@ const struct tally *trace_tallies(int *n, int64_t *lost);
 bool trace_is_on(void);
 void trace_end(void);
 
+/* audit.c: fills report.audit from what the device launched; effective factors, modes and traces are read. */
+void audit_compare(struct report *r, const struct tally *t, int n);
+
 #endif

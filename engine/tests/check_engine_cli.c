@@ -420,6 +420,30 @@ static bool same_counts(const struct report *a, const struct report *b)
 	return memcmp(&a->modes[MODE_FREE].total, &b->modes[MODE_FREE].total, sizeof(a->modes[MODE_FREE].total)) == 0;
 }
 
+/* A recipe can ask for any of these cells on any machine and build: each says enabled, or why not. */
+START_TEST(test_feature_cells)
+{
+	static const char *const names[] = {
+		"avx2", "avx512", "avx512_bf16", "avx512_vnni", "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti",
+	};
+	struct report r;
+
+	run_faulty(&r, "none", "backend=cpu");
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		int found = 0;
+
+		for (int c = 0; c < r.engine.n_features; c++)
+			if (strcmp(r.engine.features[c].name, names[i]) == 0) {
+				found++;
+				ck_assert_msg(strlen(r.engine.features[c].value) > 3, "%s is \"%s\"", names[i],
+					      r.engine.features[c].value);
+			}
+		ck_assert_msg(found == 1, "%d cells %s", found, names[i]);
+	}
+	report_release(&r);
+}
+END_TEST
+
 static const struct { const char *name; bool numbers, counts; } faults[] = {
 	{ "none", false, false },
 	{ "state-scaled", true, false }, { "state-left", true, false }, { "chunk-boundary", true, false },
@@ -546,6 +570,7 @@ int main(void)
 	suite_add_tcase(s, reports);
 	tcase_set_timeout(planted, 60);
 	tcase_add_loop_test(planted, test_fault, 0, 2 * COUNT(faults));
+	tcase_add_test(planted, test_feature_cells);
 	tcase_add_loop_test(planted, test_path_fault, 0, COUNT(paths));
 	tcase_add_test(planted, test_wrong_path);
 	suite_add_tcase(s, planted);
