@@ -180,6 +180,15 @@ START_TEST(legs_that_differ_elsewhere)
 	varies("host");
 	stop();
 	use("void-same-binary");
+	/* the machine that one leg's GPU stands in is the machine of the leg that uses none, unless two are named */
+	change_report("before", "host gpu", json_string("NVIDIA H200"));
+	judge();
+	leg_is("before", "VOID", "null", "the same run as leg after");
+	change_report("after", "host gpu", json_string("NVIDIA A100"));
+	judge();
+	varies("host");
+	stop();
+	use("void-same-binary");
 	rewrite_recipe("before: {engine: {argv: [build-old/assay-engine]}}",
 		       "before: {engine: {argv: [build-old/assay-engine]}, at: [{layers: \"0\", mamba.decode: chunk}]}");
 	for (int i = 1; i < 3; i++)
@@ -187,6 +196,25 @@ START_TEST(legs_that_differ_elsewhere)
 	judge();
 	ck_assert_ptr_null(strstr(leg_says("before", "reason"), "the same run"));
 	varies("at");
+}
+END_TEST
+
+/* An audit that was asked for must be there; the verdict keeps what it says. */
+START_TEST(the_audit)
+{
+	use("near-tie");
+	rewrite_recipe("step: {}", "step: {audit: on}");
+	judge();
+	leg_is("step", "VOID", "null", "the device audit was asked, and the report has none");
+	change_report("step", "audit", json_loads("{\"source\": \"cupti\", \"agrees\": true, \"mismatches\": [], "
+						  "\"kernels\": [{\"name\": \"copy_rows\", \"launches\": 46}]}", 0, NULL));
+	judge();
+	leg_is("step", "DIVERGENCE", "NEAR-TIE", "tokens equal");
+	const json_t *audit = json_object_get(json_object_get(json_object_get(verdict, "legs"), "step"), "audit");
+	const json_t *kernel = json_array_get(json_object_get(audit, "kernels"), 0);
+
+	ck_assert(json_is_true(json_object_get(audit, "agrees")));
+	ck_assert_int_eq(json_integer_value(json_object_get(kernel, "launches")), 46);
 }
 END_TEST
 
@@ -553,6 +581,7 @@ int main(void)
 	tcase_add_test(c, more_than_none);
 	tcase_add_test(c, a_step_of_both_kinds);
 	tcase_add_test(c, legs_that_differ_elsewhere);
+	tcase_add_test(c, the_audit);
 	tcase_add_test(c, a_row_longer_than_planned);
 	tcase_add_test(c, identity_of_the_model);
 	tcase_add_test(c, contract_lines_say_what_was_found);
