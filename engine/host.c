@@ -54,7 +54,7 @@ struct report_cell *host_features(int *n)
 #ifdef ASSAY_CUDA
 	cuda_features(&cells, n);
 #else
-	static const char *const cuda[] = { "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti" };
+	static const char *const cuda[] = { "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti", "nvml" };
 
 	for (size_t i = 0; i < sizeof(cuda) / sizeof(*cuda); i++)
 		add(&cells, n, cuda[i], "built without CUDA");

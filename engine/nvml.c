@@ -164,6 +164,18 @@ struct nvml *nvml_open(const char *library, const char *bus, int hz, const char 
 	return NULL;
 }
 
+const char *nvml_missing(const char *library, const char *bus)
+{
+	struct nvml *w = xcalloc(1, sizeof(*w));
+	const char *why = load(w, library, bus);
+
+	pthread_mutex_init(&w->lock, NULL);
+	if (!why)
+		w->shutdown();
+	release(w);
+	return why;
+}
+
 void nvml_close(struct nvml *w)
 {
 	if (!w)

@@ -17,6 +17,8 @@ struct nvml;
 /* `library`: a name or path for dlopen; `bus`: the device's PCI bus id.  NULL where library, function or device is missing,
  * and *why (static) says which.  All memory is allocated here, and the thread begins. */
 struct nvml *nvml_open(const char *library, const char *bus, int hz, const char **why);
+/* Why there would be none, without keeping it open (static); NULL: it would open. */
+const char *nvml_missing(const char *library, const char *bus);
 void nvml_window(struct nvml *w, bool open);     /* costs a store; NULL: nothing happens */
 void nvml_clear(struct nvml *w);                 /* forgets the samples, as when a run that is not counted is over */
 /* report.busy: {hz, samples, busy_share, sm_clock, other_processes?, window}.  A new reference; NULL: nothing was sampled. */

@@ -8,15 +8,25 @@
 #include "ops.h"
 #include "trace.h"
 
-/* Without NVML there is no watch, and report.busy stays null. */
-void watch_open(struct device *dev)
+/* The bus id of the device that is used; "": none. */
+static const char *bus_of(char bus[32])
 {
-	char bus[32] = "";
-	const char *why;
 	int id = 0;
 
+	bus[0] = '\0';
 	cudaGetDevice(&id);
-	if (cudaDeviceGetPCIBusId(bus, sizeof(bus), id) == cudaSuccess)
+	if (cudaDeviceGetPCIBusId(bus, 32, id) != cudaSuccess)
+		bus[0] = '\0';
+	return bus;
+}
+
+/* Without NVML there is no watch, and report.busy stays null; the feature cell nvml says why. */
+void watch_open(struct device *dev)
+{
+	const char *why;
+	char bus[32];
+
+	if (*bus_of(bus))
 		dev->nvml = nvml_open(NVML_LIBRARY, bus, NVML_HZ, &why);
 	cudaGetLastError();
 }
@@ -85,7 +95,8 @@ void cuda_features(struct report_cell **cells, int *n)
 	struct cudaDeviceProp p;
 	int id = 0, ptx, binary;
 	cudaError_t e = cudaGetDevice(&id);
-	const char *reason;
+	const char *reason, *no_nvml;
+	char bus[32];
 	int cc;
 
 	if (e == cudaSuccess)
@@ -103,4 +114,6 @@ void cuda_features(struct report_cell **cells, int *n)
 	cell(cells, n, "nvfp4_mma", reason ? reason : cc < 100 ? "the device has no FP4 tensor cores (sm_100): w4a4 is emulated" :
 	     "not built: w4a4 is emulated");
 	cell(cells, n, "cupti", reason ? reason : found(audit_library(), "CUPTI was not found"));
+	no_nvml = reason ? reason : nvml_missing(NVML_LIBRARY, bus_of(bus));
+	cell(cells, n, "nvml", no_nvml ? no_nvml : "enabled");
 }

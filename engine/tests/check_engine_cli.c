@@ -424,7 +424,7 @@ static bool same_counts(const struct report *a, const struct report *b)
 START_TEST(test_feature_cells)
 {
 	static const char *const names[] = {
-		"avx2", "avx512", "avx512_bf16", "avx512_vnni", "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti",
+		"avx2", "avx512", "avx512_bf16", "avx512_vnni", "cuda", "cuda_archs", "graphs", "cublaslt_fp8", "nvfp4_mma", "cupti", "nvml",
 	};
 	struct report r;
 

@@ -239,6 +239,9 @@ START_TEST(what_is_missing_is_said)
 	say((struct fake_nvml){ .fails_to_start = 1 });
 	watch = nvml_open(library, "0000:01:00.0", NVML_HZ, &why);
 	ck_assert(!watch && strcmp(why, "NVML does not start") == 0);
+	ck_assert_str_eq(nvml_missing(library, "0000:01:00.0"), "NVML does not start");
+	say(idle_but_for_us);
+	ck_assert_ptr_null(nvml_missing(library, "0000:01:00.0"));
 	watch = nvml_open("libm.so.6", "0000:01:00.0", NVML_HZ, &why);
 	ck_assert(!watch && strcmp(why, "NVML lacks a function") == 0);
 	/* no watch: no report, and no refusal to be had but this */
