@@ -182,7 +182,8 @@ function driftConfig() {
 	const sets = [];
 	doc.legs.forEach((leg, l) => leg.drift && sets.push({label: leg.name, data: leg.drift.map((y, x) => ({x, y})).filter(p => isNumber(p.y)), borderColor: legColour(l),
 		backgroundColor: legColour(l), borderWidth: 1.5, pointRadius: leg.drift.length > 100 ? 0 : 2, pointStyle: shapes[l % 8]}));
-	return {type: 'line', data: {datasets: sets}, options: {scales: {x: axis('step', {type: 'linear'}), y: axis('median of w = ln(distance / spread)')}}};
+	const last = Math.max(1, ...doc.legs.map(leg => (leg.drift || []).length - 1));
+	return {type: 'line', data: {datasets: sets}, options: {scales: {x: axis('step', {type: 'linear', min: 0, max: last}), y: axis('ln(distance / spread), median')}}};
 }
 
 function showDrift() {
