@@ -235,7 +235,7 @@ __device__ static void tile_products(const struct half_tile &s, float scale, int
 __device__ static void tile_weights(const struct half_tile &s)
 {
 	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-#pragma unroll 1
+#pragma unroll
 	for (int h = warp * 4; h < warp * 4 + 4; h++) {
 		float s0 = s.score[h * (TILE + 4) + lane], s1 = s.score[h * (TILE + 4) + lane + WARP];
 		float top = warp_max(fmaxf(s0, s1)), p0 = expf(s0 - top), p1 = expf(s1 - top), sum = warp_sum(p0 + p1);

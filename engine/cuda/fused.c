@@ -183,6 +183,20 @@ static struct route_args route_of(const struct device *dev, const struct moe *w)
 	return route_args(dev, w->correction_bias, &shape);
 }
 
+/* The norm that waits, in_proj and the convolution step. */
+static void mamba_in(struct device *dev, const struct mamba *w, const struct mixer_state *state, struct rule rule, int T)
+{
+	int H = dev->model->config.hidden_size;
+	struct stream_args a = {
+		.rows = dev->rows_bf16, .T = T, .in = H, .ld = padded(H), .y = { dev->proj }, .ldy = { w->in_proj.out },
+		.w = { scaled(&w->in_proj, rule) }, .segments = 1, .output = OUTPUT_CONV, .slots = state->slots,
+		.conv = mamba_conv(dev, w, state),
+	};
+
+	norm_to_rows(dev, H, act_of(linear_numerics(&w->in_proj, rule)), w->in_proj.input_scale);
+	stream(dev, a, kind_of_product(&a.w[0]));
+}
+
 /* ---- a single token: solo.cu ---- */
 
 /* The residual stream with nothing pending; the norm that waits is left to the product that reads it. */
@@ -230,6 +244,16 @@ static void solo_out(struct device *dev, const struct linear *l, struct rule rul
 	solo(dev, a, SOLO_ADD, kind_of_product(&a.w[0]));
 }
 
+static void solo_out_rows(struct device *dev, const struct linear *l, struct rule rule)
+{
+	solo_out(dev, l, rule, (struct solo_input){
+		.kind = SOLO_ROWS, .in = l->in, .ld = padded(l->in), .rows = dev->rows_bf16, .input_scale = 1,
+	});
+}
+
+/* Where every multiprocessor has many tiles, a norm by every block is dear and plain streaming has the better of it. */
+static bool few_tiles(const struct device *dev, int tiles) { return tiles <= 2 * dev->multiprocessors; }
+
 static bool solo_mamba(struct device *dev, const struct layer *layer, const struct mixer_state *state, struct rule rule)
 {
 	const struct mamba *w = &layer->mamba;
@@ -243,8 +267,12 @@ static bool solo_mamba(struct device *dev, const struct layer *layer, const stru
 
 	if (!ssm_step_mixes(ssm) || c->hidden_size > SOLO_INPUT || c->d_inner > SOLO_INPUT)
 		return false;
-	a.input = norm_input(dev, &w->in_proj, in);
-	solo(dev, a, SOLO_CONV, kind_of_product(&a.w[0]));
+	if (few_tiles(dev, a.w[0].tiles)) {
+		a.input = norm_input(dev, &w->in_proj, in);
+		solo(dev, a, SOLO_CONV, kind_of_product(&a.w[0]));
+	} else {
+		mamba_in(dev, w, state, rule, 1);
+	}
 	RUN_NOW(dev, launch_ssm_step_gate(ssm, dev->proj, state->slots, dev->stream));
 	solo_out(dev, &w->out_proj, rule, (struct solo_input){
 		.kind = SOLO_GATED, .in = c->d_inner, .ld = padded(c->d_inner), .x = dev->mix, .w = device_vector(dev, w->norm),
@@ -266,16 +294,14 @@ static bool solo_attn(struct device *dev, const struct layer *layer, const struc
 		.y = dev->proj, .slots = state->slots, .bf16 = 1, .kv = attn_kv(w, state, attn.kind),
 	};
 
-	if (c->hidden_size > SOLO_INPUT)
+	if (c->hidden_size > SOLO_INPUT || !few_tiles(dev, a.w[0].tiles + a.w[1].tiles + a.w[2].tiles))
 		return false;
 	a.input = norm_input(dev, &w->q_proj, NUMERICS_BF16);
 	solo(dev, a, SOLO_KV, kind_of_product(&a.w[0]));
 	attn.y_bf16 = dev->rows_bf16;
 	attn.ld = padded(w->o_proj.in);
 	attend(dev, attn, 1);
-	solo_out(dev, &w->o_proj, rule, (struct solo_input){
-		.kind = SOLO_ROWS, .in = w->o_proj.in, .ld = attn.ld, .rows = dev->rows_bf16, .input_scale = 1,
-	});
+	solo_out_rows(dev, &w->o_proj, rule);
 	return true;
 }
 
@@ -300,8 +326,8 @@ static bool solo_moe(struct device *dev, const struct moe *w, const struct exper
 		.y_bf16 = dev->shared_up, .gate = device_vector(dev, w->gate), .logits = dev->route_logits, .E = route.E, .bf16 = 1,
 	};
 
-	if (c->hidden_size > SOLO_INPUT || route.n_group > 1 || route.E > SOLO_RANKED || route.k > SOLO_EXPERTS ||
-	    d.tiles > SOLO_UNITS * dev->multiprocessors)
+	if (!few_tiles(dev, route.k * u.tiles) || !few_tiles(dev, d.tiles) || c->hidden_size > SOLO_INPUT ||
+	    route.n_group > 1 || route.E > SOLO_RANKED || route.k > SOLO_EXPERTS)
 		return false;
 	a.input = norm_input(dev, &input, NUMERICS_BF16);
 	a.input.keep = dev->rows_bf16;
@@ -332,7 +358,7 @@ bool solo_product(struct device *dev, float *y, const struct linear *l, enum num
 {
 	struct solo_args a = { .w = { ((const struct matrix *)l->prepared)->packed }, .segments = 1, .y = y, .bf16 = bf16 };
 
-	if (l->in > SOLO_INPUT || dev->multiprocessors < 16)
+	if (l->in > SOLO_INPUT || !few_tiles(dev, a.w[0].tiles))
 		return false;
 	a.w[0].scale = scale_of(l, numerics);
 	a.w[0].act = act_of(numerics);
@@ -369,11 +395,6 @@ static bool mamba_step(struct device *dev, float *y, const struct layer *layer, 
 {
 	const struct mamba *w = &layer->mamba;
 	const struct config *c = &dev->model->config;
-	struct stream_args a = {
-		.rows = dev->rows_bf16, .T = T, .in = c->hidden_size, .ld = padded(c->hidden_size), .y = { dev->proj },
-		.ldy = { w->in_proj.out }, .segments = 1, .output = OUTPUT_CONV, .slots = state->slots,
-		.conv = mamba_conv(dev, w, state),
-	};
 
 	if (!streams(&w->in_proj, rule) || !streams(&w->out_proj, rule) ||
 	    !gated_makes_operands(c->d_inner, c->n_groups, w->in_proj.out))
@@ -382,9 +403,7 @@ static bool mamba_step(struct device *dev, float *y, const struct layer *layer, 
 		added(dev, y);
 		return true;
 	}
-	norm_to_rows(dev, c->hidden_size, act_of(linear_numerics(&w->in_proj, rule)), w->in_proj.input_scale);
-	a.w[0] = scaled(&w->in_proj, rule);
-	stream(dev, a, kind_of_product(&a.w[0]));
+	mamba_in(dev, w, state, rule, T);
 	ssm_and_gate(dev, w, state, rule, T);
 	out_product(dev, y, &w->out_proj, rule, T);
 	return true;
@@ -430,7 +449,12 @@ static bool attn_step(struct device *dev, float *y, const struct layer *layer, c
 	attn.y_bf16 = dev->rows_bf16;
 	attn.ld = padded(w->o_proj.in);
 	attend(dev, attn, T);
-	out_product(dev, y, &w->o_proj, rule, T);
+	if (T == 1) {
+		solo_out_rows(dev, &w->o_proj, rule);
+		added(dev, y);
+	} else {
+		out_product(dev, y, &w->o_proj, rule, T);
+	}
 	return true;
 }
 

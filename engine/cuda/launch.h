@@ -222,7 +222,6 @@ cudaError_t launch_stream_open(void);
 #define SOLO_EXPERTS 16               /* most experts of a token */
 #define SOLO_RANKED 512               /* most experts to choose from */
 #define SOLO_INPUT 4096               /* most columns of a row that is normed */
-#define SOLO_UNITS 16                 /* most tiles of an expert's down projection for each multiprocessor */
 
 /* The row before a product: given; the norm of the residual stream; the gated norm of gated values. */
 enum { SOLO_ROWS, SOLO_NORM, SOLO_GATED };

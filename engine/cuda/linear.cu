@@ -1,3 +1,4 @@
+#include <stddef.h>
 #include "launch.h"
 
 /* Products of few or many token rows with a matrix, one block for some of its tiles.
@@ -119,35 +120,53 @@ __global__ void __launch_bounds__(SLICES * WARP) product_tiles(struct product p,
 
 /* ---- many rows ---- */
 #define WIDE 128                      /* outputs and token rows of a block */
+#define WIDE_THREADS 256
 #define STAGES 4
 #define ROW_BYTES (TILE_STEP * 2)     /* of a token row in a stage */
 
 template <int F> struct stage { char w[WIDE / TILE_ROWS * record<F>::BYTES], x[WIDE * ROW_BYTES]; };
 
-__device__ static inline void copy16(void *to, const void *from)
+__device__ static inline void copy16(uint32_t to, const void *from)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
 }
 
 /* Where 16 bytes of a token row lie: neighbouring rows swap their halves, so that 8 lanes meet 32 banks. */
 __device__ static inline int row_at(int row, int unit) { return row * ROW_BYTES + (unit ^ (row & 1) << 2) * 16; }
 
-/* Asks for one step of the block's tiles and rows; a thread brings unit `threadIdx.x % 8` of four rows. */
-template <int F>
-__device__ static inline void fetch(struct stage<F> *to, const struct packed_matrix &w, int tile, int step, const uint16_t *const xr[4])
-{
-	constexpr int UNITS = record<F>::BYTES / 16;
-#pragma unroll
-	for (int i = threadIdx.x; i < WIDE / TILE_ROWS * UNITS; i += SLICES * WARP)
-		copy16(to->w + i * 16, w.weight + ((int64_t)min(tile + i / UNITS, w.tiles - 1) * w.steps + step) * record<F>::BYTES +
-		       i % UNITS * 16);
-#pragma unroll
-	for (int k = 0; k < 4; k++)
-		copy16(to->x + row_at(threadIdx.x / 8 + k * 32, threadIdx.x % 8), xr[k] + step * TILE_STEP);
-}
+/* What a thread brings of every step: some units of the block's tiles, unit `threadIdx.x % 8` of four rows. */
+template <int F> struct share {
+	enum { BYTES = record<F>::BYTES, UNITS = WIDE / TILE_ROWS * BYTES / 16, N = (UNITS + WIDE_THREADS - 1) / WIDE_THREADS,
+	       ROWS = WIDE * 8 / WIDE_THREADS };
+	const char *w[N], *x[ROWS];
 
-/* One step of a warp's 2 tiles and 64 rows. */
-template <int F> __device__ static inline void multiply(float acc[2][8][4], const struct stage<F> *s, int m0, int n0)
+	__device__ void open(const struct product &p, const struct packed_matrix &m, struct rows r, int tile)
+	{
+#pragma unroll
+		for (int k = 0; k < N; k++) {
+			int i = threadIdx.x + k * WIDE_THREADS;
+			w[k] = m.weight + (int64_t)min(tile + i / (BYTES / 16), m.tiles - 1) * m.steps * BYTES + i % (BYTES / 16) * 16;
+		}
+#pragma unroll
+		for (int k = 0; k < ROWS; k++)
+			x[k] = (const char *)p.x + ((int64_t)x_row(p, r.first + min((int)threadIdx.x / 8 + k * (WIDE_THREADS / 8), r.count - 1)) *
+						    p.ldx + threadIdx.x % 8 * 8) * sizeof(uint16_t);
+	}
+	__device__ void fetch(uint32_t to, int step) const
+	{
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			if ((k + 1) * WIDE_THREADS <= UNITS || (int)threadIdx.x + k * WIDE_THREADS < UNITS)
+				copy16(to + (threadIdx.x + k * WIDE_THREADS) * 16, w[k] + (uint32_t)(step * BYTES));
+#pragma unroll
+		for (int k = 0; k < ROWS; k++)
+			copy16(to + offsetof(struct stage<F>, x) + row_at(threadIdx.x / 8, threadIdx.x % 8) + k * (WIDE_THREADS / 8) * ROW_BYTES,
+			       x[k] + (uint32_t)(step * ROW_BYTES));
+	}
+};
+
+/* One step of a warp's 2 tiles and N runs of 8 rows, 16 rows apart. */
+template <int F, int N> __device__ static inline void multiply(float acc[2][8][4], const struct stage<F> *s, int m0, int n0)
 {
 	int lane = threadIdx.x % WARP, g = lane / 4, q = lane % 4;
 	struct step<F> r[2];
@@ -164,8 +183,8 @@ template <int F> __device__ static inline void multiply(float acc[2][8][4], cons
 			else
 				r[m].template unpack<0>(a[m], b[m]);
 #pragma unroll
-		for (int n = 0; n < 8; n++) {
-			uint4 x = *(const uint4 *)(s->x + row_at(n0 + n * 8 + g, u * 4 + q));
+		for (int n = 0; n < N; n++) {
+			uint4 x = *(const uint4 *)(s->x + row_at(n0 + n * 16 + g, u * 4 + q));
 #pragma unroll
 			for (int m = 0; m < 2; m++) {
 				mma<F == PRODUCT_W8A8>(acc[m][n], a[m][0], b[m][0], a[m][1], b[m][1], x.x, x.y);
@@ -175,14 +194,51 @@ template <int F> __device__ static inline void multiply(float acc[2][8][4], cons
 	}
 }
 
-/* For many rows: a block owns 8 tiles and up to 128 token rows, warp w tiles 2 (w / 2) and + 1 for 64 of the rows.  The
- * steps come slice by slice, so that the sums are those of product_tiles.  Weights and x aligned to 16. */
+/* All steps of N runs of rows, slice by slice, so that the sums are those of product_tiles. */
+template <int F, int N>
+__device__ static inline void all_steps(float sum[2][8][4], struct stage<F> *stages, const struct share<F> &mine, int steps,
+					int m0, int n0)
+{
+	float acc[2][8][4] = {};
+	int asked = 0, first = 0, step = 0, slice = 0, next = 0;
+#pragma unroll 1
+	for (int k = 1 - STAGES; k < steps; k++) {
+		if (k >= 0) {
+			asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+			__syncthreads();
+		}
+		if (asked < steps) {
+			mine.fetch((uint32_t)__cvta_generic_to_shared(stages + asked++ % STAGES), step);
+			step += SLICES;
+			if (step >= steps)
+				step = ++first;
+		}
+		asm volatile("cp.async.commit_group;" ::: "memory");
+		if (k < 0)
+			continue;
+		multiply<F, N>(acc, stages + k % STAGES, m0, n0);
+		next += SLICES;
+		if (next < steps)
+			continue;
+#pragma unroll
+		for (int i = 0; i < 8 * N; i++) {
+			float *a = &acc[i / 4 / N][i / 4 % N][i % 4], *s = &sum[i / 4 / N][i / 4 % N][i % 4];
+			*s = slice ? *s + *a : *a;
+			*a = 0;
+		}
+		next = ++slice;
+	}
+}
+
+/* For many rows: a block owns 8 tiles and up to 128 token rows, warp w tiles 2 (w / 2) and + 1 for every other run of 8 rows.
+ * Weights and x aligned to 16. */
 template <int F>
-__global__ void __launch_bounds__(SLICES * WARP, 1) product_wide(struct product p, struct packed_matrix w, const struct packed_matrix *table)
+__global__ void __launch_bounds__(WIDE_THREADS, 1) product_wide(struct product p, struct packed_matrix w,
+								 const struct packed_matrix *table)
 {
 	extern __shared__ __align__(128) char shared[];
 	struct stage<F> *stages = (struct stage<F> *)shared;
-	int tile = blockIdx.x * (WIDE / TILE_ROWS), m0 = threadIdx.x / WARP / 2 * 2, n0 = threadIdx.x / WARP % 2 * 64;
+	int tile = blockIdx.x * (WIDE / TILE_ROWS), m0 = threadIdx.x / WARP / 2 * 2, n0 = threadIdx.x / WARP % 2 * 8;
 	grid_release();
 	grid_wait();
 	struct rows r = block_rows(p, WIDE);
@@ -192,46 +248,20 @@ __global__ void __launch_bounds__(SLICES * WARP, 1) product_wide(struct product 
 		w = table[r.expert];
 	if (product_of(w.format, w.act) != F || tile >= w.tiles)
 		return;
-	const uint16_t *xr[4];
-	float acc[2][8][4] = {}, sum[2][8][4];
-#pragma unroll
-	for (int k = 0; k < 4; k++)
-		xr[k] = (const uint16_t *)p.x + (int64_t)x_row(p, r.first + min((int)threadIdx.x / 8 + k * 32, r.count - 1)) * p.ldx +
-			threadIdx.x % 8 * 8;
-	int asked = 0, first = 0, step = 0, slice = 0, next = 0;
-#pragma unroll 1
-	for (int k = 1 - STAGES; k < w.steps; k++) {
-		if (k >= 0) {
-			asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-			__syncthreads();
-		}
-		if (asked < w.steps) {
-			fetch<F>(stages + asked++ % STAGES, w, tile, step, xr);
-			step += SLICES;
-			if (step >= w.steps)
-				step = ++first;
-		}
-		asm volatile("cp.async.commit_group;" ::: "memory");
-		if (k < 0)
-			continue;
-		if (n0 < r.count)
-			multiply<F>(acc, stages + k % STAGES, m0, n0);
-		next += SLICES;
-		if (next < w.steps)
-			continue;
-#pragma unroll
-		for (int i = 0; i < 64; i++) {
-			float *a = &acc[i / 32][i / 4 % 8][i % 4], *s = &sum[i / 32][i / 4 % 8][i % 4];
-			*s = slice ? *s + *a : *a;
-			*a = 0;
-		}
-		next = ++slice;
-	}
+	struct share<F> mine;
+	float sum[2][8][4];
+	mine.open(p, w, r, tile);
+	if (r.count > 96)
+		all_steps<F, 8>(sum, stages, mine, w.steps, m0, n0);
+	else if (r.count > 64)
+		all_steps<F, 6>(sum, stages, mine, w.steps, m0, n0);
+	else
+		all_steps<F, 4>(sum, stages, mine, w.steps, m0, n0);
 	float scale = F == FORMAT_NVFP4 ? w.scale * NVFP4_RESCALE : w.scale;
 	int g = threadIdx.x % WARP / 4, q = threadIdx.x % 4;
 #pragma unroll
 	for (int i = 0; i < 64; i++) {
-		int o = (tile + m0 + i / 32) * TILE_ROWS + g + i % 4 / 2 * 8, c = n0 + i / 4 % 8 * 8 + q * 2 + i % 2;
+		int o = (tile + m0 + i / 32) * TILE_ROWS + g + i % 4 / 2 * 8, c = n0 + i / 4 % 8 * 16 + q * 2 + i % 2;
 		float v = sum[i / 32][i / 4 % 8][i % 4];
 		if (o < w.out && c < r.count)
 			store(p, w.bias, scale, y_row(p, r.first + c), o, w.steps < SLICES ? v + 0.0f : v);
@@ -405,7 +435,7 @@ static cudaError_t launch_tiles(struct product p, struct packed_matrix w, const 
 		return launch(product_tiles<F, 4, 8, 1>, dim3((tiles + 3) / 4, runs), 256, 0, s, p, w, table);
 	size_t shared = STAGES * sizeof(struct stage<F>);
 	cudaFuncSetAttribute(product_wide<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-	return launch(product_wide<F>, dim3((tiles + 7) / 8, runs), 256, shared, s, p, w, table);
+	return launch(product_wide<F>, dim3((tiles + 7) / 8, runs), WIDE_THREADS, shared, s, p, w, table);
 }
 
 static cudaError_t launch_kind(struct product p, struct packed_matrix w, const struct packed_matrix *table, int kind,

@@ -2,26 +2,47 @@
 
 #define MAX_EXPERTS 1024      /* 32 of each lane */
 
-/* logits[t,e] = gate[e] . x[t] in fp32.  A block owns one expert of one token, thread i the columns i, i + 256, ... in
- * ascending order; warps are added in order: fixed.  stream.cu adds in the same order. */
-__global__ void __launch_bounds__(ROUTE_THREADS) route_logits_blocks(float *logits, const float *x, const float *gate, int E, int H)
+/* logits[t,e] = gate[e] . x[t] in fp32.  A block owns up to 8 experts of up to 8 tokens, thread i the columns i, i + 256, ...
+ * in ascending order; warps are added in order: fixed.  stream.cu adds in the same order. */
+#define LOGIT_EXPERTS 8
+#define LOGIT_TOKENS 8
+__global__ void __launch_bounds__(ROUTE_THREADS) route_logits_blocks(float *logits, const float *x, const float *gate, int E, int H, int T)
 {
-	__shared__ float part[ROUTE_THREADS / WARP];
-	int e = blockIdx.x, t = blockIdx.y;
+	__shared__ float part[LOGIT_TOKENS][LOGIT_EXPERTS][ROUTE_THREADS / WARP];
+	int e0 = blockIdx.x * LOGIT_EXPERTS, t0 = blockIdx.y * LOGIT_TOKENS;
+	float sum[LOGIT_TOKENS][LOGIT_EXPERTS] = {};
 	grid_release();
 	grid_wait();
-	float sum = 0;
-	for (int i = threadIdx.x; i < H; i += ROUTE_THREADS)
-		sum = fmaf(gate[(int64_t)e * H + i], x[(int64_t)t * H + i], sum);
-	sum = warp_sum(sum);
-	if (threadIdx.x % WARP == 0)
-		part[threadIdx.x / WARP] = sum;
-	__syncthreads();
-	if (threadIdx.x == 0) {
-		for (int i = 1; i < ROUTE_THREADS / WARP; i++)
-			sum += part[i];
-		logits[(int64_t)t * E + e] = sum;
+#pragma unroll 1
+	for (int i = threadIdx.x; i < H; i += ROUTE_THREADS) {
+		float g[LOGIT_EXPERTS];
+#pragma unroll
+		for (int e = 0; e < LOGIT_EXPERTS; e++)
+			g[e] = gate[(int64_t)min(e0 + e, E - 1) * H + i];
+#pragma unroll
+		for (int t = 0; t < LOGIT_TOKENS; t++) {
+			float v = x[(int64_t)min(t0 + t, T - 1) * H + i];
+#pragma unroll
+			for (int e = 0; e < LOGIT_EXPERTS; e++)
+				sum[t][e] = fmaf(g[e], v, sum[t][e]);
+		}
 	}
+#pragma unroll
+	for (int t = 0; t < LOGIT_TOKENS; t++)
+#pragma unroll
+		for (int e = 0; e < LOGIT_EXPERTS; e++) {
+			float v = warp_sum(sum[t][e]);
+			if (threadIdx.x % WARP == 0)
+				part[t][e][threadIdx.x / WARP] = v;
+		}
+	__syncthreads();
+	int t = threadIdx.x / LOGIT_EXPERTS, e = threadIdx.x % LOGIT_EXPERTS;
+	if (t >= LOGIT_TOKENS || t0 + t >= T || e0 + e >= E)
+		return;
+	float v = part[t][e][0];
+	for (int i = 1; i < ROUTE_THREADS / WARP; i++)
+		v += part[t][e][i];
+	logits[(int64_t)(t0 + t) * E + e0 + e] = v;
 }
 
 /* The k experts of a token and their weights: see route_row.  A warp owns one token. */
@@ -79,7 +100,8 @@ __global__ void expert_sum_rows(float *y, const float *x, const float *weight, i
 /* ---- launchers ---- */
 cudaError_t launch_route_logits(float *logits, const float *x, const float *gate, int E, int H, int T, cudaStream_t s)
 {
-	return launch(route_logits_blocks, dim3(E, T), ROUTE_THREADS, 0, s, logits, x, gate, E, H);
+	return launch(route_logits_blocks, dim3((E + LOGIT_EXPERTS - 1) / LOGIT_EXPERTS, (T + LOGIT_TOKENS - 1) / LOGIT_TOKENS), ROUTE_THREADS, 0, s,
+		      logits, x, gate, E, H, T);
 }
 
 cudaError_t launch_route(int32_t *expert, float *weight, struct route_args a, int T, cudaStream_t s)

@@ -73,49 +73,75 @@ __device__ static inline void residual_quads(float4 v[2], const struct residual 
 	}
 }
 
+/* The row that rehearses an addition: every array is the norm's weights. */
+__device__ static inline struct residual rehearsal(const struct norm_args &a)
+{
+	struct residual r = a.r;
+	r.h = (float *)a.w;
+	r.y = r.y ? a.w : NULL;
+	return r;
+}
+
 /* x = h * rsqrt(mean(h^2) + eps) * w after the pending addition.  A block owns a row, a thread two quads of columns at a
  * time; sums by block_sum: fixed.  H and ld multiples of 4.  Threads and registers are few so that a block finds a place
- * beside its predecessor's. */
-__global__ void __launch_bounds__(512, 3) rms_norm_rows(struct norm_args a)
+ * beside its predecessor's.
+ *
+ * In decode few blocks run, their code is cold, and while they wait they have nothing to do: unless experts are summed, whose
+ * kernel leaves them no time, they rehearse once on other numbers and store nothing. */
+__global__ void __launch_bounds__(512, 2) rms_norm_rows(struct norm_args a)
 {
 	extern __shared__ float4 row[];
-	const struct residual &r = a.r;
-	int t = blockIdx.x, n = r.H / 4, ld = a.operand ? a.ld / 4 : n;
-	float g = 1.0f / a.input_scale, sum = 0;
-	grid_release();
-	grid_wait();
-#pragma unroll 1
-	for (int i0 = threadIdx.x; i0 < n; i0 += 2 * blockDim.x) {
-		float4 v[2];
-		residual_quads(v, r, t, i0, blockDim.x);
+	int t = blockIdx.x, n = a.r.H / 4, ld = a.operand ? a.ld / 4 : n, pass = gridDim.x <= STREAM_ROWS && !a.r.down ? 0 : 1;
+	float g = 1.0f / a.input_scale;
+	float4 early[2];                              /* the weights of the first quads */
 #pragma unroll
-		for (int j = 0; j < 2; j++) {
-			int i = i0 + j * blockDim.x;
-			if (i >= n)
-				break;
-			if (r.y || r.down)
-				((float4 *)r.h)[(int64_t)t * n + i] = v[j];
-			row[i] = v[j] = r.wide ? rounded_quad(v[j], r.bf16) : v[j];
-			sum += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
+	for (int j = 0; j < 2; j++)
+		early[j] = (int)(threadIdx.x + j * blockDim.x) < n ? __ldg((const float4 *)a.w + threadIdx.x + j * blockDim.x) :
+			make_float4(0, 0, 0, 0);
+	grid_release();
+#pragma unroll 1
+	for (; pass < 2; pass++) {
+		struct residual r = pass ? a.r : rehearsal(a);
+		int64_t at = pass ? t : 0;
+		float sum = 0;
+		if (pass)
+			grid_wait();
+#pragma unroll 1
+		for (int i0 = threadIdx.x; i0 < n; i0 += 2 * blockDim.x) {
+			float4 v[2];
+			residual_quads(v, r, at, i0, blockDim.x);
+#pragma unroll
+			for (int j = 0; j < 2; j++) {
+				int i = i0 + j * blockDim.x;
+				if (i >= n)
+					break;
+				if ((r.y || r.down) && pass)
+					((float4 *)r.h)[at * n + i] = v[j];
+				row[i] = v[j] = r.wide ? rounded_quad(v[j], r.bf16) : v[j];
+				sum += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
+			}
 		}
-	}
-	float scale = 1.0f / sqrtf(block_sum(sum) / r.H + a.eps);
+		float scale = 1.0f / sqrtf(block_sum(sum) / r.H + a.eps);
 #pragma unroll 2
-	for (int i0 = 0; i0 < ld; i0 += blockDim.x) {
-		int i = i0 + threadIdx.x;
-		float4 v = make_float4(0, 0, 0, 0), w = v;
-		if (i < n) {
-			v = row[i];
-			w = __ldg((const float4 *)a.w + i);
-			v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w), r.bf16);
+		for (int i0 = 0, k = 0; i0 < ld; i0 += blockDim.x, k++) {
+			int i = i0 + threadIdx.x;
+			float4 v = make_float4(0, 0, 0, 0), w = k == 0 ? early[0] : early[1];
+			if (i < n) {
+				v = row[i];
+				if (k > 1)
+					w = __ldg((const float4 *)a.w + i);
+				v = rounded_quad(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
+							     v.w * scale * w.w), r.bf16);
+			}
+			if (a.x && i < n && pass)
+				((float4 *)a.x)[(int64_t)t * n + i] = v;
+			if (a.operand) {
+				v = act_quad(v, a.act, g);
+				if (i < ld && pass)
+					store_quad(a.operand + (int64_t)t * a.ld + i * 4, v, a.act);
+			}
 		}
-		if (a.x && i < n)
-			((float4 *)a.x)[(int64_t)t * n + i] = v;
-		if (a.operand) {
-			v = act_quad(v, a.act, g);
-			if (i < ld)
-				store_quad(a.operand + (int64_t)t * a.ld + i * 4, v, a.act);
-		}
+		__syncthreads();
 	}
 }
 

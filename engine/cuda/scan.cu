@@ -32,34 +32,48 @@ __device__ static void chunk_decay(float *d, float *cs, const struct ssm_args &a
 }
 
 /* acc[4][4] += sum_k A(i, k) B(k, j) over a 64 x 64 tile; thread t owns rows 4 (t / 16) .. + 3, columns 4 (t % 16) .. + 3.
- * A and B are called with indices that may lie outside their ranges and return 0 there. */
-template <typename FA, typename FB>
-__device__ static inline void tile_product(float acc[4][4], float (*sa)[SIDE + 1], float (*sb)[SIDE + 1], int K, FA A, FB B)
+ * A and B are called with indices that may lie outside their ranges and return 0 there.  ROWS_A, ROWS_B: neighbours in memory
+ * differ in the outer index, else in k. */
+#define LD (SIDE + 4)
+template <bool ROWS_A, bool ROWS_B, typename FA, typename FB>
+__device__ static inline void tile_product(float acc[4][4], float (*sa)[LD], float (*sb)[LD], int K, FA A, FB B)
 {
 	int i0 = threadIdx.x / 16 * 4, j0 = threadIdx.x % 16 * 4;
 	for (int k0 = 0; k0 < K; k0 += DEEP) {
-		__syncthreads();
-		for (int e = threadIdx.x; e < SIDE * DEEP; e += THREADS) {
-			sa[e / SIDE][e % SIDE] = k0 + e / SIDE < K ? A(e % SIDE, k0 + e / SIDE) : 0.0f;
-			sb[e / SIDE][e % SIDE] = k0 + e / SIDE < K ? B(k0 + e / SIDE, e % SIDE) : 0.0f;
+		float a[SIDE * DEEP / THREADS], b[SIDE * DEEP / THREADS];
+#pragma unroll
+		for (int e = 0; e < SIDE * DEEP / THREADS; e++) {
+			int at = threadIdx.x + e * THREADS, ka = k0 + (ROWS_A ? at / SIDE : at % DEEP), kb = k0 + (ROWS_B ? at / SIDE : at % DEEP);
+			a[e] = ka < K ? A(ROWS_A ? at % SIDE : at / DEEP, ka) : 0.0f;
+			b[e] = kb < K ? B(kb, ROWS_B ? at % SIDE : at / DEEP) : 0.0f;
 		}
 		__syncthreads();
 #pragma unroll
-		for (int k = 0; k < DEEP; k++)
+		for (int e = 0; e < SIDE * DEEP / THREADS; e++) {
+			int at = threadIdx.x + e * THREADS;
+			(ROWS_A ? sa[at / SIDE][at % SIDE] : sa[at % DEEP][at / DEEP]) = a[e];
+			(ROWS_B ? sb[at / SIDE][at % SIDE] : sb[at % DEEP][at / DEEP]) = b[e];
+		}
+		__syncthreads();
+#pragma unroll
+		for (int k = 0; k < DEEP; k++) {
+			float4 x = *(const float4 *)&sa[k][i0], y = *(const float4 *)&sb[k][j0];
+			const float xs[4] = { x.x, x.y, x.z, x.w }, ys[4] = { y.x, y.y, y.z, y.w };
 #pragma unroll
 			for (int i = 0; i < 4; i++)
 #pragma unroll
 				for (int j = 0; j < 4; j++)
-					acc[i][j] = fmaf(sa[k][i0 + i], sb[k][j0 + j], acc[i][j]);
+					acc[i][j] = fmaf(xs[i], ys[j], acc[i][j]);
+		}
 	}
 }
 
 /* states[c][h][p][n] = sum_i x_i[p] * rounded(B_i[n] * exp(min(cs_last - cs_i, 0)) * d_i); sums[c][h] = cs_last.
  * A block owns 64 x 64 of one head's state for one chunk. */
-__global__ void __launch_bounds__(THREADS) ssm_chunk_states(struct ssm_args a, struct scan_args c)
+__global__ void __launch_bounds__(THREADS, 3) ssm_chunk_states(struct ssm_args a, struct scan_args c)
 {
 	extern __shared__ float shared[];
-	__shared__ float sa[DEEP][SIDE + 1], sb[DEEP][SIDE + 1];
+	__shared__ __align__(16) float sa[DEEP][LD], sb[DEEP][LD];
 	float *d = shared, *cs = shared + c.Q, acc[4][4] = {};
 	int P = a.head_dim, N = a.state_size, tiles = (N + SIDE - 1) / SIDE, h = blockIdx.x;
 	int p0 = blockIdx.z / tiles * SIDE, n0 = blockIdx.z % tiles * SIDE;
@@ -70,11 +84,13 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_states(struct ssm_args a, s
 	const float *x = a.u + (int64_t)k.start * a.ldu + h * P;
 	const float *B = a.u + (int64_t)k.start * a.ldu + a.heads * P + h / (a.heads / a.groups) * N;
 	float last = cs[k.length - 1];
-	tile_product(acc, sa, sb, k.length,
+	for (int i = threadIdx.x; i < k.length; i += THREADS)        /* each thread's own: d is its decayed weight from here on */
+		d[i] = expf(fminf(last - cs[i], 0.0f)) * d[i];
+	__syncthreads();
+	tile_product<true, true>(acc, sa, sb, k.length,
 		     [&](int p, int i) { return p0 + p < P ? x[(int64_t)i * a.ldu + p0 + p] : 0.0f; },
 		     [&](int i, int n) {
-			     return n0 + n < N ? rounded(B[(int64_t)i * a.ldu + n0 + n] *
-							 (expf(fminf(last - cs[i], 0.0f)) * d[i]), a.bf16) : 0.0f;
+			     return n0 + n < N ? rounded(B[(int64_t)i * a.ldu + n0 + n] * d[i], a.bf16) : 0.0f;
 		     });
 	float *to = c.states + ((int64_t)blockIdx.y * a.heads + h) * P * N;
 	for (int i = 0; i < 4; i++)
@@ -108,10 +124,10 @@ __global__ void ssm_chunk_pass(struct ssm_args a, struct scan_args c)
 
 /* y_i = (C_i . rounded(S_prev)) exp(cs_i) + sum_{j <= i} rounded(C_i . B_j exp(min(cs_i - cs_j, 0)) d_j) x_j + D x_i.
  * A block owns 64 tokens of a chunk and 64 channels of a head. */
-__global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, struct scan_args c)
+__global__ void __launch_bounds__(THREADS, 2) ssm_chunk_out(struct ssm_args a, struct scan_args c)
 {
 	extern __shared__ float shared[];
-	__shared__ float sa[DEEP][SIDE + 1], sb[DEEP][SIDE + 1], W[SIDE][SIDE + 1];
+	__shared__ __align__(16) float sa[DEEP][LD], sb[DEEP][LD], W[SIDE][SIDE + 1];
 	float *d = shared, *cs = shared + c.Q, acc[4][4] = {};
 	int P = a.head_dim, N = a.state_size, tiles = (P + SIDE - 1) / SIDE, h = blockIdx.x, ldu = a.ldu;
 	int i0 = blockIdx.z / tiles * SIDE, p0 = blockIdx.z % tiles * SIDE, ti = threadIdx.x / 16 * 4, tj = threadIdx.x % 16 * 4;
@@ -125,14 +141,14 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, stru
 	const float *B = a.u + (int64_t)k.start * ldu + a.heads * P + h / (a.heads / a.groups) * N, *C = B + a.groups * N;
 	const float *S = c.states + ((int64_t)blockIdx.y * a.heads + h) * P * N;
 	auto Ci = [&](int i, int n) { return i0 + i < k.length ? C[(int64_t)(i0 + i) * ldu + n] : 0.0f; };
-	tile_product(acc, sa, sb, N, Ci, [&](int n, int p) {
+	tile_product<false, false>(acc, sa, sb, N, Ci, [&](int n, int p) {
 		return p0 + p < P ? rounded(S[(int64_t)(p0 + p) * N + n], a.bf16) : 0.0f; });
 	for (int i = 0; i < 4; i++)
 		for (int j = 0; j < 4; j++)
 			acc[i][j] *= i0 + ti + i < k.length ? expf(cs[i0 + ti + i]) : 0.0f;
 	for (int j0 = 0; j0 <= i0; j0 += SIDE) {
 		float cb[4][4] = {};
-		tile_product(cb, sa, sb, N, Ci, [&](int n, int j) {
+		tile_product<false, false>(cb, sa, sb, N, Ci, [&](int n, int j) {
 			return j0 + j < k.length ? B[(int64_t)(j0 + j) * ldu + n] : 0.0f; });
 		for (int i = 0; i < 4; i++)
 			for (int j = 0; j < 4; j++) {
@@ -140,7 +156,8 @@ __global__ void __launch_bounds__(THREADS) ssm_chunk_out(struct ssm_args a, stru
 				W[ti + i][tj + j] = t < k.length && s <= t ?
 					rounded(cb[i][j] * (expf(fminf(cs[t] - cs[s], 0.0f)) * d[s]), a.bf16) : 0.0f;
 			}
-		tile_product(acc, sa, sb, min(SIDE, k.length - j0), [&](int i, int j) { return W[i][j]; },
+		__syncthreads();
+		tile_product<false, true>(acc, sa, sb, min(SIDE, k.length - j0), [&](int i, int j) { return W[i][j]; },
 			     [&](int j, int p) { return p0 + p < P ? x[(int64_t)(j0 + j) * ldu + p0 + p] : 0.0f; });
 	}
 	for (int i = 0; i < 4; i++)

@@ -1,6 +1,7 @@
 #include "solo.cuh"
 
-/* Decode of a single token: products that fill the device with one block on every multiprocessor (sm_90 and later).
+/* Decode of a single token: products that fill the device with one block on every multiprocessor (sm_90 and later), for
+ * matrices of few tiles each (fused.c decides).
  *
  * A block is two teams of eight warps.  A team works through units, tiles of 16 outputs; warp s of it takes the steps s,
  * s + 8, ... of each: the order of linear.cu.  Every warp has a ring of its own for its records, which it fills
@@ -10,7 +11,8 @@
  * Small steps between products are done again by every block instead of once by a kernel of their own: the norm or the
  * gated norm before a product, the choice of experts before theirs.  They cost less than the edge of a kernel.  What
  * follows a product (convolution, cache, relu^2, the sum over experts, the addition to the residual stream) is done with
- * its result.
+ * its result.  A kernel that reads states before it waits relies on embed_rows, which lets no kernel of a step start before
+ * the last step is over.
  *
  * A block of one kernel and one of the next share a multiprocessor, but not two of the same. */
 
@@ -175,60 +177,74 @@ template <int F> __global__ void __launch_bounds__(THREADS, 2) stream_conv_tiles
 /* ---- experts ---- */
 struct choice { int32_t expert[SOLO_EXPERTS]; float weight[SOLO_EXPERTS], scale[SOLO_EXPERTS]; };
 
-/* The choice of experts by a block, by rank: four threads count who comes before an expert.  Bits as route_row. */
+/* The choice of experts by a team, by rank: two threads count who comes before an expert.  Bits as route_row. */
 __device__ static void choose(struct choice *c, const struct solo_experts &x, float *score)
 {
 	const struct route_args &r = x.route;
-	int padded = (r.E + 3) / 4 * 4, t = threadIdx.x;
+	int padded = (r.E + 3) / 4 * 4, t = threadIdx.x % TEAM;
 	uint32_t *order = (uint32_t *)(score + padded);
-	if (t < padded) {
-		float s = t < r.E ? 1.0f / (1.0f + expf(-__ldcg(r.logits + t))) : 0.0f;
-		score[t] = s;
-		order[t] = t < r.E ? order_of(s + r.bias[t]) : 0;
-	}
-	__syncthreads();
 #pragma unroll 1
-	for (int e0 = 0; e0 < r.E; e0 += THREADS / 4) {
-		int e = min(e0 + t / 4, r.E - 1), rank = 0;
+	for (int e = t; e < padded; e += TEAM) {
+		float s = e < r.E ? 1.0f / (1.0f + expf(-__ldcg(r.logits + e))) : 0.0f;
+		score[e] = s;
+		order[e] = e < r.E ? order_of(s + r.bias[e]) : 0;
+	}
+	team_sync();
+#pragma unroll 1
+	for (int e0 = 0; e0 < r.E; e0 += TEAM / 2) {
+		int e = min(e0 + t / 2, r.E - 1), rank = 0;
 		uint32_t mine = order[e];
 #pragma unroll 4
-		for (int i = t % 4; i < padded / 4; i += 4) {
+		for (int i = t % 2; i < padded / 4; i += 2) {
 			uint4 o = ((const uint4 *)order)[i];
 			rank += (o.x > mine || (o.x == mine && 4 * i < e)) + (o.y > mine || (o.y == mine && 4 * i + 1 < e)) +
 				(o.z > mine || (o.z == mine && 4 * i + 2 < e)) + (o.w > mine || (o.w == mine && 4 * i + 3 < e));
 		}
 		rank += __shfl_xor_sync(FULL, rank, 1);
-		rank += __shfl_xor_sync(FULL, rank, 2);
-		if (rank < r.k && e == e0 + t / 4)
+		if (rank < r.k && e == e0 + t / 2)
 			c->expert[rank] = e;
 	}
-	__syncthreads();
-	if (t < r.k) {
-		float sum = 0, w = score[c->expert[t]];
+	team_sync();
+	if (t >= r.k)
+		return;
+	float sum = 0, w = score[c->expert[t]];
 #pragma unroll 1
-		for (int i = 0; i < r.k; i++)
-			sum += score[c->expert[i]];
-		c->weight[t] = (r.norm ? w / (sum + 1e-20f) : w) * r.scaling;
-		c->scale[t] = x.scale[c->expert[t]];
-	}
-	__syncthreads();
+	for (int i = 0; i < r.k; i++)
+		sum += score[c->expert[i]];
+	c->weight[t] = (r.norm ? w / (sum + 1e-20f) : w) * r.scaling;
+	c->scale[t] = x.scale[c->expert[t]];
 }
 
-/* The shared expert's down projection, then the up projections of the chosen. */
+/* Tiles of the shared expert's down projection, of which the last team has none, then of the up projections of the chosen.
+ * Expert tiles are counted from 0, shared ones from - x.shared.tiles. */
+#define CHOOSER (TEAMS - 1)
 struct up_items {
 	const struct solo_experts &x;
 	const struct choice *c;
-	int bytes;
-	__device__ int first(void) const { return blockIdx.x + gridDim.x * team(); }
-	__device__ int stride(void) const { return gridDim.x * TEAMS; }
-	__device__ int below(int units) const { return max(0, (units - first() + stride() - 1) / stride()); }
-	__device__ int unit_of(int j) const { return first() + j * stride() - x.shared.tiles; }
-	__device__ struct run run_of(int j) const
+	int bytes, shared;            /* shared: this team's tiles of the shared expert */
+	__device__ up_items(const struct solo_experts &of, const struct choice *choice, int size) : x(of), c(choice), bytes(size)
 	{
-		int v = unit_of(j);
+		shared = team() == CHOOSER ? 0 : below(x.shared.tiles, CHOOSER);
+	}
+	__device__ static int first(void) { return blockIdx.x + gridDim.x * team(); }
+	__device__ static int below(int units, int teams) { return max(0, (units - first() + (int)gridDim.x * teams - 1) / ((int)gridDim.x * teams)); }
+	__device__ int count(void) const { return shared + below(x.route.k * x.tiles, TEAMS); }
+	__device__ int unit_of(int j) const
+	{
+		return j < shared ? first() + j * CHOOSER * (int)gridDim.x - x.shared.tiles : first() + (j - shared) * TEAMS * (int)gridDim.x;
+	}
+	__device__ struct run run_at(int v) const
+	{
 		if (v < 0)
 			return { x.shared.weight + (int64_t)(v + x.shared.tiles) * x.shared.steps * bytes, x.shared.steps };
 		return { x.base + c->expert[v / x.tiles] * x.stride + (int64_t)(v % x.tiles) * x.steps * bytes, x.steps };
+	}
+	__device__ struct run run_of(int j) const { return run_at(unit_of(j)); }
+	/* The block's expert tiles, into L2. */
+	__device__ void prefetch_experts(void) const
+	{
+		for (int v = blockIdx.x + threadIdx.x % TEAM * gridDim.x; v < x.route.k * x.tiles; v += TEAM * gridDim.x)
+			prefetch(run_at(v).w, x.steps * bytes);
 	}
 };
 
@@ -248,29 +264,38 @@ __device__ static inline void finish_up(const struct solo_experts &x, const stru
 	x.shared_out[o] = rounded(x.shared.bias ? sum + x.shared.bias[o] : sum, 1);
 }
 
-/* Units as in product_block.  The successor is released after the wait: it reads the router's logits before it waits. */
+/* Units as in product_block.  While the last team chooses, the others have the shared expert's tiles.  The successor is
+ * released after the wait: it reads the router's logits before it waits. */
 template <int F> __global__ void __launch_bounds__(THREADS, 2) solo_up_tiles(const __grid_constant__ struct solo_experts x)
 {
 	extern __shared__ __align__(128) char shared[];
 	__shared__ struct choice c;
 	constexpr int R = ring<F>::MUCH;
 	struct feed<F, R> f;
-	struct up_items items = { x, &c, record<F>::BYTES };
-	int n = items.below(x.shared.tiles + x.route.k * x.tiles);
+	struct up_items items(x, &c, record<F>::BYTES);
 	struct solo_shared *s = (struct solo_shared *)(shared + WARPS * R * record<F>::BYTES);
 	uint16_t *row = (uint16_t *)(s + 1), *shared_row = row + x.ld;
-	float *scratch = (float *)(shared_row + x.ld_shared);
 	f.open(shared);
-	f.fill(items, items.below(x.shared.tiles), false);
+	f.fill(items, items.shared, true);
 	grid_wait();
 	grid_release();
-	choose(&c, x, scratch);
-	f.fill(items, n, true);
 	copy_row(row, x.rows, x.ld);
 	copy_row(shared_row, x.shared_rows, x.ld_shared);
 	__syncthreads();
+	if (team() == CHOOSER) {
+		choose(&c, x, (float *)(shared_row + x.ld_shared));
+		team_sync();
+		items.prefetch_experts();
+	}
 #pragma unroll 1
-	for (int j = 0; j < n; j++) {
+	for (int j = 0, n = items.shared, all = items.count();; j++) {
+		if (j == items.shared) {              /* the choice is known */
+			__syncthreads();
+			f.restart();
+			f.fill(items, n = all, true);
+		}
+		if (j >= all)
+			break;
 		int v = items.unit_of(j);
 		float *part = s->part[team()][j % 2];
 		multiply<F>(part, f, items, n, v < 0 ? x.shared.steps : x.steps, v < 0 ? shared_row : row);
@@ -326,7 +351,9 @@ template <int F> __global__ void __launch_bounds__(THREADS, 2) solo_down_tiles(c
 	float h = 0, add = 0;
 	grid_release();
 	f.open(shared);
-	choose(&c, x, (float *)rows);
+	if (team() == 0)
+		choose(&c, x, (float *)rows);
+	__syncthreads();
 	f.fill(items, units * each, true);
 	if (threadIdx.x % TEAM == 0)
 		for (int j = 0; j < units * each; j++)

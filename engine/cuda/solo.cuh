@@ -15,11 +15,12 @@
  * with LITTLE beside one with MUCH: so the blocks of a kernel spread over all multiprocessors, whichever is free first.  One
  * with MUCH and one with LITTLE do fit: kernels that follow each other alternate, but for the pair with a state update
  * between them. */
-#define MUCH_BYTES (128 << 10)
+#define MUCH_BYTES (116 << 10)
 #define LITTLE_BYTES (88 << 10)
-template <int F> struct ring { enum { MUCH = 6, LITTLE = 4 }; };
-template <> struct ring<FORMAT_BF16> { enum { MUCH = 3, LITTLE = 2 }; };
-template <> struct ring<FORMAT_NVFP4> { enum { MUCH = 12, LITTLE = 6 }; };
+#define PLACES(bytes) ((bytes) / (WARPS * 1024))
+template <int F> struct ring { enum { MUCH = PLACES(100 << 10), LITTLE = PLACES(72 << 10) }; };
+template <> struct ring<FORMAT_BF16> { enum { MUCH = PLACES(50 << 10) < 2 ? 2 : PLACES(50 << 10), LITTLE = 2 }; };
+template <> struct ring<FORMAT_NVFP4> { enum { MUCH = PLACES(196 << 10), LITTLE = PLACES(97 << 10) }; };
 
 __device__ static inline int team(void) { return threadIdx.x / TEAM; }
 __device__ static inline int slice(void) { return threadIdx.x / WARP % SLICES; }
@@ -88,6 +89,8 @@ template <int F, int R> struct feed {
 			put(left > 0);
 		}
 	}
+	/* Where all records have been used: the ring is empty again. */
+	__device__ void restart(void) { room = R; from = to; }
 	/* The next record, which has been asked for. */
 	__device__ void take(struct step<F> &w)
 	{

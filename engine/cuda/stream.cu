@@ -446,23 +446,23 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 }
 
 /* Blocks of a multiprocessor: as many as let a layer's tiles run at once, beside the next kernel's first blocks. */
-#define RESIDENT(F) ((F == FORMAT_NVFP4 ? 36 : 32) / WARPS)
+#define RESIDENT (32 / WARPS)
 
 /* y = x W^T of up to 8 rows of segments, and router logits.  A block owns a tile, or one logit of every row.  Weights and
  * rows aligned to 16; sums in a fixed order. */
-template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT) stream_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, false, false>(a);
 }
 
 /* With the convolution step: a name of its own for the audit. */
-template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_conv_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT) stream_conv_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, true, false>(a);
 }
 
 /* Segments and routed experts. */
-template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT(F)) stream_expert_tiles(const __grid_constant__ struct stream_args a)
+template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT) stream_expert_tiles(const __grid_constant__ struct stream_args a)
 {
 	stream_block<F, false, true>(a);
 }
