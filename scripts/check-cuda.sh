@@ -56,7 +56,7 @@ grep -o '"features": *{[^}]*}' "$out/first.json" >"$out/features"
 
 # ---- tests, and the device against the counters: none of them is timed, so they run together ----
 
-tests='check_ops check_tiny check_bits check_audit check_errors'
+tests=$(cd "$dir/engine/tests/cuda" && find . -maxdepth 1 -name 'check_*' ! -name '*.*' -type f -perm -u+x | sed 's|^\./||' | sort)
 for test in $tests; do
 	part "$test" "$dir/engine/tests/cuda/$test" &
 done

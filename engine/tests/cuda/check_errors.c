@@ -15,7 +15,7 @@
 #include "engine/run.h"
 #include "inject/inject.h"
 
-enum { SECONDS = 60, MOST = 16 };
+enum { SECONDS = 600, MOST = 16 };
 #ifdef __SANITIZE_ADDRESS__
 enum { SLOW = 8 };
 #else
@@ -293,7 +293,7 @@ static bool write_prompts(void)
 	return !failed;
 }
 
-int main(int argc, char **argv)
+static int parent_main(void)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	Suite *s = suite_create("errors of cuda calls");
@@ -302,8 +302,6 @@ int main(int argc, char **argv)
 	char *command;
 	int failed;
 
-	if (argc > 8 && strcmp(argv[1], "--child") == 0)
-		return child_main(argc - 2, argv + 2);
 	strcpy(temp, "/tmp/check_errors.XXXXXX");
 	if (!mkdtemp(temp) || !write_prompts())
 		return 1;
@@ -324,4 +322,9 @@ int main(int argc, char **argv)
 	failed |= system(command);
 	free(command);
 	return failed != 0;
+}
+
+int main(int argc, char **argv)
+{
+	return argc > 8 && strcmp(argv[1], "--child") == 0 ? child_main(argc - 2, argv + 2) : parent_main();
 }
