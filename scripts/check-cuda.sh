@@ -2,6 +2,7 @@
 # Everything that needs an NVIDIA device.   check-cuda.sh DIR [OUT]
 # DIR: the programs as `make check-cuda` builds them (build/), or as `make device-package` packs them.  Run it from the
 # repository root; OUT keeps what it writes (default DIR/check-cuda).  Exit 0 all passed, 1 not so, 77 there is no device.
+# TESTS names test programs (default all), JOBS how many sanitizers run at a time (8), LIMIT_S the time of each part (300).
 set -u
 
 dir=$1
@@ -56,7 +57,8 @@ grep -o '"features": *{[^}]*}' "$out/first.json" >"$out/features"
 
 # ---- tests, and the device against the counters: none of them is timed, so they run together ----
 
-tests=$(cd "$dir/engine/tests/cuda" && find . -maxdepth 1 -name 'check_*' ! -name '*.*' -type f -perm -u+x | sed 's|^\./||' | sort)
+all=$(cd "$dir/engine/tests/cuda" && find . -maxdepth 1 -name 'check_*' ! -name '*.*' -type f -perm -u+x | sed 's|^\./||' | sort)
+tests=${TESTS:-$all}
 for test in $tests; do
 	part "$test" "$dir/engine/tests/cuda/$test" &
 done
