@@ -16,28 +16,49 @@ static json_t *load_summary(const char *dir, struct err *err)
 	return summary;
 }
 
-/* One column a run: what a reader looks for first. */
-static void print_legs(struct term *t, const json_t *a, const json_t *b)
+/* Which run is which. */
+static void print_runs(struct term *t, const json_t *const both[2])
 {
-	struct table table = { .term = t, .columns = 5 };
-	const json_t *both[2] = { json_object_get(a, "legs"), json_object_get(b, "legs") }, *leg;
+	for (int i = 0; i < 2; i++)
+		term_say(t, TINT_NONE, 3, "%d  %s  %s (exit %lld)  %s", i + 1, show_string(json_object_get(both[i], "when")),
+			 show_string(json_object_get(both[i], "verdict")), (long long)json_integer_value(json_object_get(both[i], "exit_code")),
+			 show_string(json_object_get(both[i], "run")));
+	term_blank(t);
+}
+
+static void add_leg(struct table *table, const char *name, int run, const json_t *leg)
+{
+	const json_t *tokens = show_get(leg, "tokens");
+	const char *verdict = leg ? show_string(json_object_get(leg, "verdict")) : "not there";
+	char R[32], ms[32];
+
+	table_add(table, TINT_BOLD, "%s", run ? "" : name);
+	table_add(table, TINT_DIM, "%d", run + 1);
+	table_add(table, term_tint_of(verdict), "%s", verdict);
+	if (tokens)
+		table_add(table, TINT_NONE, "%lld/%lld", (long long)json_integer_value(json_object_get(tokens, "matched")),
+			  (long long)json_integer_value(json_object_get(tokens, "compared")));
+	else
+		table_add(table, TINT_NONE, "%s", leg ? "-" : "");
+	table_add(table, TINT_NONE, leg ? "R %s" : "", show_number(show_get(leg, "R"), 3, R, sizeof R));
+	table_add_right(table, TINT_NONE, leg ? "%s ms/token" : "", show_number(show_get(leg, "ms_per_token"), 3, ms, sizeof ms));
+}
+
+/* A line per leg and run: what a reader looks for first. */
+static void print_legs(struct term *t, const json_t *const both[2])
+{
+	struct table table = {.term = t, .columns = 6};
+	const json_t *first = json_object_get(both[0], "legs"), *second = json_object_get(both[1], "legs"), *leg;
 	const char *name;
 
-	json_object_foreach((json_t *)both[0], name, leg)
-		for (int i = 0; i < 2; i++) {
-			const json_t *at = json_object_get(both[i], name);
-			const char *verdict = at ? show_string(json_object_get(at, "verdict")) : "not there";
-			char R[32], ms[32];
-
-			table_add(&table, TINT_BOLD, "%s", i ? "" : name);
-			table_add(&table, term_tint_of(verdict), "%s", verdict);
-			if (show_get(at, "tokens"))
-				table_add(&table, TINT_NONE, "%lld/%lld", (long long)json_integer_value(show_get(at, "tokens", "matched")),
-					  (long long)json_integer_value(show_get(at, "tokens", "compared")));
-			else
-				table_add(&table, TINT_NONE, "-");
-			table_add(&table, TINT_NONE, "R %s", show_number(show_get(at, "R"), 3, R, sizeof R));
-			table_add_right(&table, TINT_NONE, "%s ms/token", show_number(show_get(at, "ms_per_token"), 3, ms, sizeof ms));
+	json_object_foreach((json_t *)first, name, leg) {
+		add_leg(&table, name, 0, leg);
+		add_leg(&table, name, 1, json_object_get(second, name));
+	}
+	json_object_foreach((json_t *)second, name, leg)
+		if (!json_object_get(first, name)) {
+			add_leg(&table, name, 0, NULL);
+			add_leg(&table, name, 1, leg);
 		}
 	table_print(&table, t, 0, table_rows(&table), "");
 	table_release(&table);
@@ -59,7 +80,8 @@ int command_compare(int argc, char **argv)
 		char *changes = history_changes(a, b, "");
 
 		term_open(&term, stdout);
-		print_legs(&term, a, b);
+		print_runs(&term, (const json_t *const[]){ a, b });
+		print_legs(&term, (const json_t *const[]){ a, b });
 		printf("\n%s", *changes ? changes : "nothing differs\n");
 		free(changes);
 	}

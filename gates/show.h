@@ -34,6 +34,8 @@ const char *show_number(const json_t *value, int digits, char *buf, size_t size)
 void show_reasons(struct term *t, const json_t *verdict);
 /* "next leg: ..." lines */
 void show_next_legs(struct term *t, const json_t *next_legs, int most);
+/* "speed: ..." lines, of pairs that were or will be timed in turns */
+void show_speeds(struct term *t, const json_t *speed);
 /* "aliased: ..." and "separable: ..." lines */
 void show_separable(struct term *t, const json_t *design);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "contract/err.h"
 #include "show.h"
+#include "speed.h"
 
 #define TOKEN_COLUMNS 14
 
@@ -396,6 +397,21 @@ static void show_findings(struct term *t, const json_t *hypotheses)
 	table_release(&table);
 }
 
+void show_speeds(struct term *t, const json_t *speed)
+{
+	const json_t *found;
+	size_t i;
+
+	json_array_foreach(speed, i, found) {
+		char *sentence = speed_sentence(found);
+
+		if (i == 0)
+			term_blank(t);
+		term_say(t, show_get(found, "refused") ? TINT_WARN : TINT_NONE, 2, "speed: %s", sentence);
+		free(sentence);
+	}
+}
+
 void show_design(struct term *t, const json_t *explained)
 {
 	const json_t *design = show_get(explained, "design"), *varied = json_object_get(design, "varied"), *item;
@@ -425,4 +441,5 @@ void show_design(struct term *t, const json_t *explained)
 	}
 	show_findings(t, show_get(explained, "hypotheses"));
 	show_next_legs(t, show_get(explained, "next_legs"), 100);
+	show_speeds(t, show_get(explained, "speed"));
 }

@@ -5,7 +5,6 @@
 #include "contract/file.h"
 #include "recipe.h"
 #include "show.h"
-#include "speed.h"
 
 #define FLIPS_AT_LEAST 3
 #define FLIPS_BELOW 400          /* of those that are not on the first screen */
@@ -419,21 +418,6 @@ static void say_legend(const struct shown *s)
 		 "flips: forced");
 }
 
-static void show_speed(const struct shown *s)
-{
-	const json_t *found;
-	size_t i;
-
-	json_array_foreach(json_object_get(s->verdict, "speed"), i, found) {
-		char *sentence = speed_sentence(found);
-
-		if (i == 0)
-			term_blank(s->t);
-		term_say(s->t, show_get(found, "refused") ? TINT_WARN : TINT_NONE, 2, "speed: %s", sentence);
-		free(sentence);
-	}
-}
-
 static void show_flips(const struct shown *s)
 {
 	struct table table = {.term = s->t, .columns = SHOW_FLIP_COLUMNS};
@@ -485,7 +469,7 @@ void show_verdict(struct term *t, const json_t *verdict, const struct show_optio
 		}
 		show_reasons(t, verdict);
 		show_factors(&s);
-		show_speed(&s);
+		show_speeds(t, json_object_get(verdict, "speed"));
 		show_next_legs(t, show_get(verdict, "next_legs"), 2);
 		show_flips(&s);
 		if (o->prompts)

@@ -307,6 +307,8 @@ char *speed_sentence(const json_t *found)
 		return xstrdup("");
 	if (refused)
 		return xasprintf("%s and %s: no ratio of their speed: %s", a, b, refused);
+	if (!ms)
+		return xasprintf("%s against %s, %lld turns", a, b, (long long)json_integer_value(json_object_get(found, "turns")));
 	return xasprintf("%s takes %.3g [%.3g, %.3g] times as long as %s: %.3g and %.3g ms/token, %lld turns", a,
 			 json_number_value(json_object_get(found, "ratio")), json_number_value(json_object_get(found, "lower")),
 			 json_number_value(json_object_get(found, "upper")), b, json_number_value(json_array_get(ms, 0)),

@@ -120,6 +120,14 @@ json_t *verdict_explain_recipe(const struct recipe *r, struct err *err)
 	json_object_set_new(o, "design", design_document(&d));
 	json_object_set_new(o, "claims", claims);
 	json_object_set_new(o, "next_legs", next_legs_document(&d, r));
+	if (r->n_speed) {
+		json_t *speed = json_array();
+
+		for (int i = 0; i < r->n_speed; i++)
+			json_array_append_new(speed, json_pack("{s:s, s:s, s:i}", "a", r->legs[r->speed[i].a].name, "b",
+							       r->legs[r->speed[i].b].name, "turns", r->speed_runs));
+		json_object_set_new(o, "speed", speed);
+	}
 	json_object_set_new(o, "tokens_per_leg", r->n_prompts ? json_integer((json_int_t)r->n_prompts * r->max_steps *
 			    (r->modes[MODE_FREE] + r->modes[MODE_FORCED])) : json_null());
 	design_release(&d);

@@ -326,6 +326,22 @@ START_TEST(claims_and_hypotheses_are_explained)
 }
 END_TEST
 
+/* Two runs, which is which, and what differs. */
+START_TEST(runs_are_compared)
+{
+	ck_assert_int_eq(assay("compare", "gates/tests/verdicts/near-tie", "gates/tests/verdicts/noisy-pass"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "  DIVERGENCE (exit 1)  near-tie\n2  "));
+	ck_assert_ptr_nonnull(strstr(out, "\nstep  1  DIVERGENCE   29/36  R "));
+	ck_assert_ptr_nonnull(strstr(out, "\n      2  STRICT PASS  24/24  R "));
+	ck_assert_ptr_nonnull(strstr(out, "\nverdict: DIVERGENCE -> STRICT PASS\n"));
+	ck_assert_int_eq(assay("compare", "gates/tests/verdicts/near-tie", "gates/tests/verdicts/near-tie"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "\nnothing differs\n"));
+	ck_assert_int_eq(assay("compare", "gates/tests/verdicts/void-contract", "gates/tests/verdicts/near-tie"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "\n       2  not there\n"));
+	ck_assert_ptr_nonnull(strstr(out, "\nchunk: is no more\n"));
+}
+END_TEST
+
 int main(void)
 {
 	char self[4096];
@@ -357,6 +373,7 @@ int main(void)
 	tcase_add_test(tc, the_first_forty_lines_are_the_answer);
 	tcase_add_test(tc, the_seed_is_explained);
 	tcase_add_test(tc, claims_and_hypotheses_are_explained);
+	tcase_add_test(tc, runs_are_compared);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
 
