@@ -12,19 +12,32 @@
 
 /* ---- one run ---- */
 
+static int by_prompt(const void *a, const void *b)
+{
+	const struct report_row *const *x = a, *const *y = b;
+
+	return strcmp((*x)->id, (*y)->id);
+}
+
 void speed_digest(char hex[SHA256_HEX], const struct report *r, enum mode mode)
 {
 	const struct report_mode *m = &r->modes[mode];
+	const struct report_row **rows = xcalloc((size_t)m->n_rows + 1, sizeof *rows);
+	int n = m->present ? m->n_rows : 0;
 	struct text ids = {0};
 
-	for (int i = 0; m->present && i < m->n_rows; i++) {
-		text_add(&ids, "%s", m->rows[i].id);
-		for (int j = 0; j < m->rows[i].n; j++)
-			text_add(&ids, " %d", m->rows[i].ids[j]);
+	for (int i = 0; i < n; i++)
+		rows[i] = &m->rows[i];
+	qsort(rows, (size_t)n, sizeof *rows, by_prompt);
+	for (int i = 0; i < n; i++) {
+		text_add(&ids, "%s", rows[i]->id);
+		for (int j = 0; j < rows[i]->n; j++)
+			text_add(&ids, " %d", rows[i]->ids[j]);
 		text_add(&ids, "\n");
 	}
 	sha256_bytes(text_string(&ids), ids.n, hex);
 	text_release(&ids);
+	free(rows);
 }
 
 void speed_take(struct speed_side *to, const struct report *r, enum mode mode)

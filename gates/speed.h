@@ -37,7 +37,7 @@ struct speed {
 	double ratio, lower, upper;          /* of the times of side 0 over those of side 1, with its 95 % interval */
 };
 
-/* The tokens of every prompt in one mode. */
+/* The tokens of every prompt in one mode, in whatever order the prompts ran. */
 void speed_digest(char hex[SHA256_HEX], const struct report *r, enum mode mode);
 /* One run into one side; takes nothing over. */
 void speed_take(struct speed_side *to, const struct report *r, enum mode mode);

@@ -286,6 +286,34 @@ START_TEST(a_readme_shows_its_record)
 }
 END_TEST
 
+START_TEST(records_fit_their_schemas)
+{
+	json_t *lines = record_lines("results/bench.jsonl", "assay/bench/1", &err), *line;
+	DIR *dir = opendir("results");
+	struct dirent *entry;
+	size_t i;
+
+	ck_assert_msg(lines != NULL, "%s", err.text);
+	json_array_foreach(lines, i, line)
+		ck_assert_msg(schema_check("bench", NULL, line, &err), "results/bench.jsonl:%zu: %s", i + 1, err.text);
+	json_decref(lines);
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir))) {
+		const char *dot = strrchr(entry->d_name, '.');
+
+		if (!dot || strcmp(dot, ".json"))
+			continue;
+		char *path = path_join("results", entry->d_name);
+		json_t *v = json_read_file(path, false, &err);
+
+		ck_assert_msg(v && schema_check("verdict", NULL, v, &err), "%s: %s", path, err.text);
+		json_decref(v);
+		free(path);
+	}
+	closedir(dir);
+}
+END_TEST
+
 START_TEST(every_number_is_in_a_record)
 {
 	DIR *dir = opendir("results/history");
@@ -327,6 +355,7 @@ int main(void)
 	tcase_add_test(c, digests_follow_the_tokens);
 	tcase_add_test(c, a_readme_shows_its_record);
 	tcase_add_test(c, docs_say_what_the_records_say);
+	tcase_add_test(c, records_fit_their_schemas);
 	tcase_add_test(c, every_number_is_in_a_record);
 	return run_suite("record", c);
 }

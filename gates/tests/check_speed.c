@@ -232,6 +232,26 @@ START_TEST(no_ratio_without_turns)
 }
 END_TEST
 
+/* --until-decided runs prompts in an order of its own. */
+START_TEST(the_order_of_prompts_is_no_matter)
+{
+	char before[SHA256_HEX], after[SHA256_HEX];
+
+	two_engines();
+	struct report_mode *m = &e->legs[0].report.modes[MODE_FREE];
+	struct report_row kept = m->rows[0];
+
+	speed_digest(before, &e->legs[0].report, MODE_FREE);
+	m->rows[0] = m->rows[1];
+	m->rows[1] = kept;
+	speed_digest(after, &e->legs[0].report, MODE_FREE);
+	ck_assert_str_eq(after, before);
+	m->rows[0].ids[0]++;
+	speed_digest(after, &e->legs[0].report, MODE_FREE);
+	ck_assert_str_ne(after, before);
+}
+END_TEST
+
 START_TEST(the_file_comes_back)
 {
 	struct speed *again;
@@ -425,6 +445,7 @@ int main(void)
 	tcase_add_test(c, another_box);
 	tcase_add_test(c, what_was_not_proved_or_not_timed);
 	tcase_add_test(c, no_ratio_without_turns);
+	tcase_add_test(c, the_order_of_prompts_is_no_matter);
 	tcase_add_test(c, the_file_comes_back);
 	tcase_add_checked_fixture(run_them, begin_place, end_place);
 	tcase_set_timeout(run_them, 120);
