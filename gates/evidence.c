@@ -145,12 +145,14 @@ static void load_leg(struct evidence *e, struct leg *l)
 	free(ended);
 }
 
-/* <run>/speed.json; only a recipe that asks for speed has one. */
+/* <run>/speed.json; a recipe that asks for no speed has none. */
 static int load_speed(struct evidence *e, struct err *err)
 {
 	char *path = path_join(e->dir, "speed.json");
 	int failed = file_exists(path) ? speed_load(&e->speed, &e->n_speed, &e->recipe, path, err) : 0;
 
+	if (!failed && e->recipe.n_speed)
+		speed_add_absent(&e->speed, &e->n_speed, &e->recipe);
 	free(path);
 	return failed;
 }

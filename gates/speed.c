@@ -89,9 +89,17 @@ json_t *speed_document(const struct speed *s, int n, const struct recipe *r)
 	return json_pack("{s:s, s:o}", "schema", "assay/speed/1", "pairs", pairs);
 }
 
-static double number_or_nan(struct jobj *o, const char *key)
+/* A time; NaN: null. */
+static double time_or_nan(struct jobj *o, const char *key)
 {
-	return json_is_null_member(o, key) ? NAN : json_get_number(o, key, true, NAN);
+	double x;
+
+	if (json_is_null_member(o, key))
+		return NAN;
+	x = json_get_number(o, key, true, 0);
+	if (!(isfinite(x) && x >= 0))
+		err_set(o->err, ERR_INPUT, "%s: %s.%s: expected a time or null, found %g", o->file, o->path, key, x);
+	return x;
 }
 
 static int read_side(struct speed_side *to, const json_t *v, const char *file, const char *path, struct err *err)
@@ -100,8 +108,8 @@ static int read_side(struct speed_side *to, const json_t *v, const char *file, c
 
 	if (json_begin(&o, v, file, path, err))
 		return -1;
-	to->p50 = number_or_nan(&o, "p50");
-	to->p90 = number_or_nan(&o, "p90");
+	to->p50 = time_or_nan(&o, "p50");
+	to->p90 = time_or_nan(&o, "p90");
 	to->n = json_get_int(&o, "n", true, 0, 0);
 	json_get_sha256(&o, "ids_sha256", true, false, to->ids_sha256);
 	if (!json_is_null_member(&o, "busy"))
@@ -109,19 +117,28 @@ static int read_side(struct speed_side *to, const json_t *v, const char *file, c
 	return json_end(&o);
 }
 
-static int read_turn(struct speed_turn *to, const json_t *v, const char *file, const char *path, struct err *err)
+/* b begins every second turn. */
+static int read_turn(struct speed_turn *to, bool b_begins, const json_t *v, const char *file, const char *path, struct err *err)
 {
-	static const char *const first[] = {"a", "b", NULL};
+	static const char *const a_first[] = {"a", NULL}, *const b_first[] = {"b", NULL};
 	char a[120], b[120];
 	struct jobj o;
 
 	if (json_begin(&o, v, file, path, err))
 		return -1;
-	json_get_word(&o, "first", true, first, 0);
+	json_get_word(&o, "first", true, b_begins ? b_first : a_first, 0);
 	if (read_side(&to->side[0], json_get(&o, "a", true), file, json_path(a, sizeof a, path, "a"), err)
 	    || read_side(&to->side[1], json_get(&o, "b", true), file, json_path(b, sizeof b, path, "b"), err))
 		return -1;
 	return json_end(&o);
+}
+
+static bool is_paired(const struct recipe *r, const int leg[2])
+{
+	for (int i = 0; i < r->n_speed; i++)
+		if (r->speed[i].a == leg[0] && r->speed[i].b == leg[1])
+			return true;
+	return false;
 }
 
 static int read_pair(struct speed *s, const struct recipe *r, const json_t *v, const char *file, const char *path, struct err *err)
@@ -140,6 +157,9 @@ static int read_pair(struct speed *s, const struct recipe *r, const json_t *v, c
 		if (s->leg[k] < 0 && !err->kind)
 			return err_set(err, ERR_INPUT, "%s: %s.%s: the recipe has no leg `%s`", file, path, sides[k], name);
 	}
+	if (!err->kind && !is_paired(r, s->leg))
+		return err_set(err, ERR_INPUT, "%s: %s: the recipe's `speed` does not pair `%s` and `%s`", file, path, r->legs[s->leg[0]].name,
+			       r->legs[s->leg[1]].name);
 	turns = json_get_array(&o, "turns", true);
 	s->failed = json_get_owned(&o, "failed", true, true);
 	s->turns = xcalloc(json_array_size(turns) + 1, sizeof *s->turns);
@@ -148,10 +168,37 @@ static int read_pair(struct speed *s, const struct recipe *r, const json_t *v, c
 
 		snprintf(inside, sizeof inside, "%s.turns[%zu]", path, i);
 		s->n++;
-		if (read_turn(&s->turns[i], turn, file, inside, err))
+		if (read_turn(&s->turns[i], i % 2 != 0, turn, file, inside, err))
 			return -1;
 	}
 	return json_end(&o);
+}
+
+/* Is the last of n pairs another than those before it? */
+static int check_once(const struct speed *s, int n, const struct recipe *r, const char *file, struct err *err)
+{
+	const struct speed *last = &s[n - 1];
+
+	for (int i = 0; i < n - 1; i++)
+		if (s[i].leg[0] == last->leg[0] && s[i].leg[1] == last->leg[1])
+			return err_set(err, ERR_INPUT, "%s: $.pairs[%d]: `%s` and `%s` are there twice", file, n - 1, r->legs[last->leg[0]].name,
+				       r->legs[last->leg[1]].name);
+	return 0;
+}
+
+void speed_add_absent(struct speed **s, int *n, const struct recipe *r)
+{
+	int there = *n;
+
+	*s = xrealloc(*s, (size_t)(there + r->n_speed) + 1, sizeof **s);
+	for (int i = 0; i < r->n_speed; i++) {
+		int k = 0;
+
+		while (k < there && ((*s)[k].leg[0] != r->speed[i].a || (*s)[k].leg[1] != r->speed[i].b))
+			k++;
+		if (k == there)
+			(*s)[(*n)++] = (struct speed){.leg = {r->speed[i].a, r->speed[i].b}, .failed = xstrdup("speed.json does not hold this pair")};
+	}
 }
 
 int speed_load(struct speed **s, int *n, const struct recipe *r, const char *path, struct err *err)
@@ -174,7 +221,7 @@ int speed_load(struct speed **s, int *n, const struct recipe *r, const char *pat
 
 			snprintf(inside, sizeof inside, "$.pairs[%zu]", i);
 			++*n;
-			if ((failed = read_pair(&(*s)[i], r, pair, path, inside, err)))
+			if ((failed = read_pair(&(*s)[i], r, pair, path, inside, err) || check_once(*s, *n, r, path, err)))
 				break;
 		}
 		failed = failed || json_end(&o);
@@ -227,8 +274,10 @@ static char *refuse_side(const struct speed *s, int side, const struct leg *l, e
 	for (int t = 0; t < s->n; t++) {
 		const struct speed_side *at = &s->turns[t].side[side];
 
-		if (at->n < SPEED_TOKENS_LEAST || !(at->p50 > 0))
+		if (at->n < SPEED_TOKENS_LEAST)
 			return xasprintf("%s: %lld tokens were timed, fewer than %d", l->want->name, (long long)at->n, SPEED_TOKENS_LEAST);
+		if (!(at->p50 > 0))
+			return xasprintf("%s: no time per token in turn %d", l->want->name, t + 1);
 		if (strcmp(at->ids_sha256, judged))
 			return xasprintf("%s gave other tokens in turn %d than those that were judged", l->want->name, t + 1);
 	}

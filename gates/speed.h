@@ -44,6 +44,8 @@ void speed_take(struct speed_side *to, const struct report *r, enum mode mode);
 /* speed.json as a document, and back; `e` or `r` say which legs the names are of. */
 json_t *speed_document(const struct speed *s, int n, const struct recipe *r);
 int speed_load(struct speed **s, int *n, const struct recipe *r, const char *path, struct err *err);
+/* Pairs of the recipe that are not among the n, each with a word for it: what was asked and not timed is refused, not forgotten. */
+void speed_add_absent(struct speed **s, int *n, const struct recipe *r);
 void speed_release(struct speed *s, int n);      /* and the array */
 /* Busy share and clocks over all turns of one side; a new reference, null: not known. */
 json_t *speed_busy(const struct speed *s, int side);

@@ -29,6 +29,9 @@ static void two_engines(void)
 	ck_assert_int_eq(e->n_legs, 2);
 	e->speed = pair = xcalloc(1, sizeof(*pair));
 	e->n_speed = 1;
+	e->recipe.speed = xcalloc(1, sizeof(*e->recipe.speed));
+	e->recipe.speed[0] = (struct speed_pair){ 0, 1 };
+	e->recipe.n_speed = 1;
 	*pair = (struct speed){ .leg = { 0, 1 }, .turns = xcalloc(TURNS, sizeof(*pair->turns)), .n = TURNS };
 	for (int l = 0; l < 2; l++) {
 		struct report *r = &e->legs[l].report;
@@ -295,6 +298,56 @@ START_TEST(the_file_comes_back)
 }
 END_TEST
 
+static const struct { const char *at, *json, *says; } odd[] = {
+	{ "pairs 0 turns 1 b p50", "\"inf\"", "$.pairs[0].turns[1].b.p50: expected a time or null, found inf" },
+	{ "pairs 0 turns 1 b p50", "-1", "$.pairs[0].turns[1].b.p50: expected a time or null, found -1" },
+	{ "pairs 0 turns 1 b p90", "\"nan\"", "$.pairs[0].turns[1].b.p90: expected a time or null, found " },
+	{ "pairs 0 turns 1 first", "\"a\"", "$.pairs[0].turns[1].first: expected " },
+	{ "pairs 0 turns 2 first", "\"b\"", "$.pairs[0].turns[2].first: expected " },
+	{ "pairs 0 b", "\"step\"", "$.pairs[0]: the recipe's `speed` does not pair `step` and `step`" },
+};
+
+START_TEST(a_file_that_contradicts_itself)
+{
+	struct speed *again;
+	int n;
+
+	two_engines();
+	json_t *document = speed_document(pair, 1, &e->recipe), *pairs = json_object_get(document, "pairs");
+	char *path = in_run("speed.json");
+
+	if (_i < (int)(sizeof(odd) / sizeof(odd[0])))
+		change(document, odd[_i].at, json_loads(odd[_i].json, JSON_DECODE_ANY, NULL));
+	else
+		json_array_append(pairs, json_array_get(pairs, 0));
+	write_json("speed.json", document);
+	ck_assert(speed_load(&again, &n, &e->recipe, path, &err));
+	has(err.text, _i < (int)(sizeof(odd) / sizeof(odd[0])) ? odd[_i].says : "are there twice");
+	speed_release(again, n);
+	json_decref(document);
+	free(path);
+}
+END_TEST
+
+/* A pair that the recipe asks for and the file lacks is refused and not forgotten. */
+START_TEST(a_pair_that_is_missing)
+{
+	struct speed *none = NULL;
+	int n = 0;
+
+	two_engines();
+	speed_add_absent(&none, &n, &e->recipe);
+	ck_assert(n == 1 && none[0].leg[0] == 0 && none[0].leg[1] == 1);
+	speed_judge(&none[0], e);
+	ck_assert_str_eq(none[0].refused, "speed.json does not hold this pair");
+	speed_release(none, n);
+	n = e->n_speed;
+	speed_add_absent(&e->speed, &n, &e->recipe);
+	pair = e->speed;
+	ck_assert_int_eq(n, 1);
+}
+END_TEST
+
 /* ---- the runner, with an engine that writes down when it was called ---- */
 
 static char place[64];
@@ -447,6 +500,8 @@ int main(void)
 	tcase_add_test(c, no_ratio_without_turns);
 	tcase_add_test(c, the_order_of_prompts_is_no_matter);
 	tcase_add_test(c, the_file_comes_back);
+	tcase_add_loop_test(c, a_file_that_contradicts_itself, 0, (int)(sizeof(odd) / sizeof(odd[0])) + 1);
+	tcase_add_test(c, a_pair_that_is_missing);
 	tcase_add_checked_fixture(run_them, begin_place, end_place);
 	tcase_set_timeout(run_them, 120);
 	tcase_add_test(run_them, turns_change_their_order);
