@@ -55,12 +55,30 @@ static int32_t name_find(const struct token_names *names, const char *text)
 	return at->id;
 }
 
+/* An id as JSON; -1: it is none. */
+static int32_t id_of(const json_t *v)
+{
+	json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+
+	return id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
+}
+
+/* Decimal digits alone; -1: they are no id. */
+static int32_t id_of_digits(const char *text)
+{
+	size_t n = strlen(text);
+	long long id = n > 0 && n < 12 && strspn(text, "0123456789") == n ? strtoll(text, NULL, 10) : -1;
+
+	return id <= INT32_MAX ? (int32_t)id : -1;
+}
+
 /* "token_id:N", or a text of the vocabulary; -1 if it is neither. */
 static int32_t id_of_text(struct openai *o, const char *text)
 {
-	int length = 0, id = -1;
+	static const char prefix[] = "token_id:";
+	int32_t id = strncmp(text, prefix, strlen(prefix)) ? -1 : id_of_digits(text + strlen(prefix));
 
-	if (sscanf(text, "token_id:%d%n", &id, &length) == 1 && !text[length] && id >= 0) {
+	if (id >= 0) {
 		o->shape = "token ids";
 		return id;
 	}
@@ -111,16 +129,16 @@ static int as_logprob(const json_t *v, double *to, const char *where, struct err
 
 static int read_content_step(const struct openai *o, struct openai_step *s, const json_t *item, const char *where, struct err *err)
 {
-	const json_t *id = json_object_get(item, "id"), *list = json_object_get(item, "top_logprobs"), *one;
+	const json_t *list = json_object_get(item, "top_logprobs"), *one;
 	struct top *all = xcalloc(json_array_size(list) + 1, sizeof(*all));
 	size_t i;
 
-	if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+	s->id = id_of(json_object_get(item, "id"));
+	if (s->id < 0)
 		err_set(err, ERR_FAILED, "%s: a token without an id", where);
-	s->id = (int32_t)json_integer_value(id);
 	json_array_foreach(list, i, one) {
-		all[i].id = (int32_t)json_integer_value(json_object_get(one, "id"));
-		if (!json_is_integer(json_object_get(one, "id")))
+		all[i].id = id_of(json_object_get(one, "id"));
+		if (all[i].id < 0)
 			err_set(err, ERR_FAILED, "%s: a candidate without an id", where);
 		as_logprob(json_object_get(one, "logprob"), &all[i].value, where, err);
 	}
@@ -168,11 +186,15 @@ static int read_classic(struct openai *o, struct openai_answer *a, const json_t 
 	a->steps = xcalloc(json_array_size(tokens) + 1, sizeof(*a->steps));
 	if (json_is_array(tops) && json_array_size(tops) != json_array_size(tokens))
 		return err_set(err, ERR_FAILED, "%s: %zu tokens and %zu lists of candidates", where, json_array_size(tokens), json_array_size(tops));
+	if (json_is_array(ids) && json_array_size(ids) != json_array_size(tokens))
+		return err_set(err, ERR_FAILED, "%s: %zu tokens and %zu token_ids", where, json_array_size(tokens), json_array_size(ids));
 	json_array_foreach(tokens, i, token) {
 		struct openai_step *s = &a->steps[a->n++];
 		const char *text = json_string_value(token);
 
-		s->id = json_is_array(ids) ? (int32_t)json_integer_value(json_array_get(ids, i)) : text ? id_of_text(o, text) : -1;
+		s->id = json_is_array(ids) ? id_of(json_array_get(ids, i)) : text ? id_of_text(o, text) : -1;
+		if (s->id < 0 && json_is_array(ids))
+			return err_set(err, ERR_FAILED, "%s: token_ids[%zu] is no id", where, i);
 		if (s->id < 0)
 			return err_set(err, ERR_FAILED, "%s: the chosen token \"%s\" is no single token of the model's vocabulary, and the server "
 				       "names no ids", where, text ? text : "");
@@ -211,9 +233,9 @@ static int read_ids_alone(struct openai_answer *a, const json_t *ids, const char
 
 	a->steps = xcalloc(json_array_size(ids) + 1, sizeof(*a->steps));
 	json_array_foreach(ids, i, id) {
-		if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-			return err_set(err, ERR_FAILED, "%s: token_ids holds %s", where, json_says(id));
-		a->steps[a->n++].id = (int32_t)json_integer_value(id);
+		if (id_of(id) < 0)
+			return err_set(err, ERR_FAILED, "%s: token_ids[%zu] is no id", where, i);
+		a->steps[a->n++].id = id_of(id);
 	}
 	return 0;
 }
@@ -270,12 +292,11 @@ static int read_prompt_step(struct openai_step *s, const json_t *map, int32_t gi
 	size_t n = 0;
 
 	json_object_foreach((json_t *)map, key, value) {
-		char *end;
-		long id = strtol(key, &end, 10);
+		int32_t id = id_of_digits(key);
 		const json_t *rank = json_object_get(value, "rank");
 		double logprob;
 
-		if (*end || end == key || id < 0 || id > INT32_MAX)
+		if (id < 0)
 			err_set(err, ERR_FAILED, "%s: prompt_logprobs names a token \"%s\"", where, key);
 		if (err->kind || as_logprob(json_object_get(value, "logprob"), &logprob, where, err))
 			break;
@@ -286,7 +307,7 @@ static int read_prompt_step(struct openai_step *s, const json_t *map, int32_t gi
 		}
 		/* The fed token is listed whatever its rank. */
 		if (!json_is_integer(rank) || json_integer_value(rank) <= TOP_MAX)
-			all[n++] = (struct top){(int32_t)id, logprob};
+			all[n++] = (struct top){id, logprob};
 	}
 	if (!err->kind && n == 0)
 		err_set(err, ERR_FAILED, "%s: prompt_logprobs lists nothing", where);

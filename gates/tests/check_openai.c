@@ -312,6 +312,33 @@ START_TEST(a_lie_is_an_error)
 }
 END_TEST
 
+/* Ids that are none: of a chosen token, of a candidate, too few of them, and numbers that would wrap round to one. */
+#define CHOICE(logprobs, ids) "{\"choices\": [{\"text\": \"\", \"token_ids\": " ids ", \"logprobs\": " logprobs "}]}"
+#define CONTENT(id, candidate) "{\"content\": [{\"id\": " id ", \"top_logprobs\": [{\"id\": " candidate ", \"logprob\": -1}]}]}"
+#define CLASSIC(token) "{\"tokens\": [\"" token "\", \"token_id:6\"], \"top_logprobs\": null}"
+static const struct { const char *answer, *says; } no_ids[] = {
+	{CHOICE(CONTENT("4294967301", "5"), "null"), "a token without an id"}, {CHOICE(CONTENT("-1", "5"), "null"), "a token without an id"},
+	{CHOICE(CONTENT("5", "4294967301"), "null"), "a candidate without an id"}, {CHOICE(CONTENT("5", "-1"), "null"), "a candidate without an id"},
+	{CHOICE(CLASSIC("token_id:5"), "[5]"), "2 tokens and 1 token_ids"}, {CHOICE(CLASSIC("token_id:5"), "[5, \"6\"]"), "token_ids[1] is no id"},
+	{CHOICE(CLASSIC("token_id:5"), "[4294967301, 6]"), "token_ids[0] is no id"}, {CHOICE(CLASSIC("token_id:4294967301"), "null"), "no single token"},
+	{CHOICE(CLASSIC("token_id: 5"), "null"), "no single token"}, {CHOICE("null", "[5, 4294967301]"), "token_ids[1] is no id"},
+};
+
+START_TEST(an_id_must_be_one)
+{
+	json_t *answer = json_loads(no_ids[_i].answer, 0, NULL);
+	struct openai o = {.seek = -1};
+	struct openai_answer a = {0};
+
+	ck_assert_ptr_nonnull(answer);
+	ck_assert_int_eq(openai_read_answer(&o, &a, answer, "here", 1, 2, &err), -1);
+	ck_assert_int_eq(err.kind, ERR_FAILED);
+	ck_assert_msg(strstr(err.text, no_ids[_i].says) != NULL, "\"%s\" lacks \"%s\"", err.text, no_ids[_i].says);
+	openai_answer_release(&a);
+	json_decref(answer);
+}
+END_TEST
+
 /* Late, silent from the first word on, silent in a handshake, or never done: one limit for all. */
 static const struct { const char *trick, *host; } late[] = {{"slow", NULL}, {"mute", NULL}, {"mute", "127.0.0.1"}, {"drip", NULL}};
 
@@ -516,6 +543,7 @@ int main(void)
 	tcase_add_test(tc, texts_are_looked_up);
 	tcase_add_loop_test(tc, forced_mode_scores_every_position, 0, 2);
 	tcase_add_loop_test(tc, a_lie_is_an_error, 0, COUNT(lies));
+	tcase_add_loop_test(tc, an_id_must_be_one, 0, COUNT(no_ids));
 	tcase_add_loop_test(tc, a_fed_id_outside_the_best, 0, COUNT(lists));
 	tcase_add_test(tc, a_certificate_that_nobody_signed);
 	tcase_add_test(tc, a_certificate_that_is_trusted);
