@@ -38,6 +38,16 @@ static int get_strings(struct jobj *o, const char *key, char **to, int *n, size_
 	return 0;
 }
 
+/* -1: null. */
+static int get_code(struct jobj *o)
+{
+	int64_t code = json_is_null_member(o, "exit_code") ? -1 : json_get_int(o, "exit_code", true, 0, 0);
+
+	if (code > 255)
+		err_set(o->err, ERR_INPUT, "%s: $.exit_code: expected at most 255, found %lld", o->file, (long long)code);
+	return (int)code;
+}
+
 static int check_exit(const struct leg_exit *e, const char *file, struct err *err)
 {
 	bool ended = e->ended[0] != '\0', code = e->exit_code >= 0, signal = e->signal[0] != '\0';
@@ -69,7 +79,7 @@ static int read_exit(struct leg_exit *e, const json_t *json, const char *file, s
 	get_short(&o, "started", false, e->started, sizeof(e->started));
 	get_short(&o, "ended", true, e->ended, sizeof(e->ended));
 	get_short(&o, "signal", true, e->signal, sizeof(e->signal));
-	e->exit_code = json_is_null_member(&o, "exit_code") ? -1 : (int)json_get_int(&o, "exit_code", true, 0, 0);
+	e->exit_code = get_code(&o);
 	e->timed_out = json_get_bool(&o, "timed_out", true, false);
 	return json_end(&o) || check_exit(e, file, err) ? -1 : 0;
 }

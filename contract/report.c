@@ -32,7 +32,7 @@ static int64_t nullable_int(struct jobj *o, const char *key)
 	return json_is_null_member(o, key) ? -1 : json_get_int(o, key, true, 0, -1);
 }
 
-/* A plain finite number, where the schema allows no strings. */
+/* A time, a share, a rate: a plain finite number, not below 0, where the schema allows no strings. */
 static double plain_number(struct jobj *o, const char *key, bool need, double def)
 {
 	const json_t *value = json_get(o, key, need);
@@ -42,6 +42,9 @@ static double plain_number(struct jobj *o, const char *key, bool need, double de
 		return def;
 	if (!json_is_number(value))
 		json_expected(value, "a number", o->file, json_path(path, sizeof(path), o->path, key), o->err);
+	else if (json_number_value(value) < 0)
+		err_set(o->err, ERR_INPUT, "%s: %s: expected a number of at least 0, found %.9g", o->file,
+			json_path(path, sizeof(path), o->path, key), json_number_value(value));
 	return json_number_value(value);
 }
 
@@ -119,6 +122,7 @@ static int read_model(struct reading *in, const json_t *value)
 {
 	struct report *r = in->r;
 	struct jobj o, blocks;
+	char what[160];
 
 	if (json_begin(&o, value, in->file, "$.model", in->err))
 		return -1;
@@ -133,7 +137,11 @@ static int read_model(struct reading *in, const json_t *value)
 	r->model.moe = block_count(&blocks, "moe");
 	r->model.mlp = block_count(&blocks, "mlp");
 	r->model.layers = block_count(&blocks, "layers");
-	return json_end(&blocks) || json_end(&o) ? -1 : 0;
+	if (json_end(&blocks) || json_end(&o))
+		return -1;
+	if (report_check_blocks(r, what, sizeof(what)))
+		return err_set(in->err, ERR_INPUT, "%s: $.model.blocks: %s", in->file, what);
+	return 0;
 }
 
 static int read_timing(struct reading *in, const json_t *value)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define DECIMALS 0.002         /* three numbers of three decimals, and a little */
 #define FLOAT 1e-6             /* of a logit: a few roundings to fp32 */
@@ -18,6 +19,32 @@ static int complain(char *what, size_t size, const char *fmt, ...)
 	vsnprintf(what, size, fmt, args);
 	va_end(args);
 	return -1;
+}
+
+int report_check_blocks(const struct report *r, char *what, size_t size)
+{
+	static const char *const names[] = { "mamba", "attention", "moe", "mlp" };
+	const int says[] = { r->model.mamba, r->model.attn, r->model.moe, r->model.mlp };
+	enum { KINDS = sizeof(says) / sizeof(says[0]) };
+	const json_t *list = json_object_get(r->model.config, "layers_block_type"), *item;
+	long long sum = 0, named = 0, n[KINDS] = { 0 };
+	size_t i;
+
+	for (int k = 0; k < KINDS; k++)
+		sum += says[k];
+	if (sum != r->model.layers)
+		return complain(what, size, "layers is %d, but the blocks are %lld", r->model.layers, sum);
+	json_array_foreach(list, i, item)
+		for (int k = 0; k < KINDS; k++)
+			if (json_is_string(item) && strcmp(json_string_value(item), names[k]) == 0) {
+				n[k]++;
+				named++;
+			}
+	/* an engine that knows no blocks says 0 */
+	for (int k = 0; sum && named && named == (long long)json_array_size(list) && k < KINDS; k++)
+		if (n[k] != says[k])
+			return complain(what, size, "%d of kind %s, but layers_block_type of the config has %lld", says[k], names[k], n[k]);
+	return 0;
 }
 
 static double slack(double logit)

@@ -4,6 +4,9 @@
 
 #include "report.h"
 
+/* The blocks against the number of layers, and against `layers_block_type` of the model's config where that is a list of their
+ * names: contracts count in blocks.  0, or -1 and the complaint in what. */
+int report_check_blocks(const struct report *r, char *what, size_t size);
 /* Margin, lse, top and given of one step against each other, as far as they are there and finite, and by more than three printed
  * decimals and a subtraction in bf16 explain.  0, or -1 and the complaint in what.  Whether the id is the best of its own list is for
  * the judge to find. */

@@ -23,7 +23,8 @@ static bool want_met(const struct want *w, const struct report *r, const struct 
 {
 	int64_t want, times = !row || w->rows == WANT_ONCE ? 1 : w->rows == WANT_ND ? row->nd : row->T;
 
-	if (got == COUNTER_ABSENT)
+	/* `mamba*nd` of a model whose blocks are not known would ask for nothing */
+	if (got == COUNTER_ABSENT || (w->blocks != WANT_NUMBER && r->model.layers == 0))
 		return false;
 	if (__builtin_mul_overflow(w->n, blocks_of(r, w->blocks), &want) || __builtin_mul_overflow(want, times, &want))
 		return false;

@@ -132,6 +132,17 @@ START_TEST(more_than_none)
 }
 END_TEST
 
+/* A report that knows no blocks cannot meet a contract that counts in them, not even with counters that are all zero. */
+START_TEST(blocks_that_are_not_known)
+{
+	use("near-tie");
+	rewrite_recipe("state_update_rows: mamba*nd, conv_update_rows: mamba*nd", "graph_replays: mamba*nd");
+	change_report("step", "model blocks", json_loads("{\"mamba\": 0, \"attn\": 0, \"moe\": 0, \"mlp\": 0, \"layers\": 0}", 0, NULL));
+	judge();
+	leg_is("step", "VOID", "null", "free decode_step graph_replays: want mamba*nd, got 0");
+}
+END_TEST
+
 /* A step that prefills one sequence and decodes others is a prefill step: the contract of decode steps is not for it. */
 START_TEST(a_step_of_both_kinds)
 {
@@ -579,6 +590,7 @@ int main(void)
 	tcase_add_test(c, a_pin_of_a_file_not_named);
 	tcase_add_test(c, a_prompt_with_one_id_more);
 	tcase_add_test(c, more_than_none);
+	tcase_add_test(c, blocks_that_are_not_known);
 	tcase_add_test(c, a_step_of_both_kinds);
 	tcase_add_test(c, legs_that_differ_elsewhere);
 	tcase_add_test(c, the_audit);
