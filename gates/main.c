@@ -13,7 +13,7 @@
 
 struct command {
 	const char *name;
-	int (*run)(int argc, char **argv);       /* NULL: not built in this version */
+	int (*run)(int argc, char **argv);
 	const char *usage;                       /* after the name */
 	const char *says;
 	const char *more;                        /* options and notes; NULL: the command has its own help */
@@ -96,7 +96,7 @@ static int print_help(void)
 	printf("assay: differential testing and golden-token gates for NemotronH models\n\n"
 	       "usage: assay COMMAND ...\n\n");
 	for (int i = 0; i < N_COMMANDS; i++)
-		printf("  %-9s %s%s\n", commands[i].name, commands[i].says, commands[i].run ? "" : " (not in this version)");
+		printf("  %-9s %s\n", commands[i].name, commands[i].says);
 	printf("\nassay COMMAND --help says more; assay --version names the build.\n"
 	       "Results go to stdout, progress and errors to stderr.\n");
 	return 0;
@@ -125,7 +125,7 @@ int command_help(const char *name)
 
 	if (!c)
 		return unknown_command(name);
-	printf("usage: assay %s %s\n\n%s%s\n", c->name, c->usage, c->says, c->run ? "" : " (not in this version)");
+	printf("usage: assay %s %s\n\n%s\n", c->name, c->usage, c->says);
 	if (*c->more)
 		printf("\n%s", c->more);
 	return 0;
@@ -184,10 +184,6 @@ int main(int argc, char **argv)
 		return unknown_command(argv[1]);
 	if (argc > 2 && is_help(argv[2]) && c->more)
 		return command_help(c->name);
-	if (!c->run) {
-		fprintf(stderr, "assay %s: not built in this version\n", c->name);
-		return EXIT_USAGE;
-	}
 	char title[32];
 
 	/* getopt names the program by it */

@@ -246,7 +246,7 @@ static int run_all(const struct selftest *s, const char *const *faults, int n, s
 }
 
 static const char usage[] =
-	"usage: assay selftest [--engine FILE] [--golden FILE] [--model DIR] [--fixtures DIR] [--out DIR] [--fault NAME]\n"
+	"usage: assay selftest [--engine FILE] [--golden FILE] [--model DIR] [--fixtures DIR] [--out DIR] [--fault NAME] [--backend NAME]\n"
 	"\n"
 	"Runs the engine with each planted fault and shows which instrument catches it.\n"
 	"  --engine FILE    the engine with planted faults (default: assay-engine-faulty beside this program)\n"
