@@ -205,14 +205,15 @@ __device__ static void choose(struct choice *c, const struct solo_experts &x, fl
 			c->expert[rank] = e;
 	}
 	team_sync();
-	if (t >= r.k)
-		return;
-	float sum = 0, w = score[c->expert[t]];
+	if (t < r.k) {
+		float sum = 0, w = score[c->expert[t]];
 #pragma unroll 1
-	for (int i = 0; i < r.k; i++)
-		sum += score[c->expert[i]];
-	c->weight[t] = (r.norm ? w / (sum + 1e-20f) : w) * r.scaling;
-	c->scale[t] = x.scale[c->expert[t]];
+		for (int i = 0; i < r.k; i++)
+			sum += score[c->expert[i]];
+		c->weight[t] = (r.norm ? w / (sum + 1e-20f) : w) * r.scaling;
+		c->scale[t] = x.scale[c->expert[t]];
+	}
+	__syncwarp();                 /* a warp must come to the barrier that follows as one */
 }
 
 /* Tiles of the shared expert's down projection, of which the last team has none, then of the up projections of the chosen.
