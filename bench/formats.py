@@ -52,7 +52,7 @@ def step(engine, here, fmt, threads):
     """ms of a decode step, MB that it moves, its share of the read bandwidth"""
     m = bench(engine, "--shape", here / f"shapes/{SHAPES[fmt]}.json", "--prompt", PROMPT, "--decode", STEPS, "--arm",
               f"backend=cpu,threads={threads}")
-    return m["decode step"], m["weights and state"] * m["decode step"], m["share of it"]
+    return m["decode step"], 1e3 * m["weights and state"] / m["decode"], m["share of it"]
 
 
 def level(engine, here, name, threads):
