@@ -1,5 +1,7 @@
 /* docs/STATUS.md and docs/BENCHMARKS.md, from the records alone. */
 #include <dirent.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -261,6 +263,17 @@ static void add_against(struct text *to, const json_t *against)
 		add_ratio(to, against);
 }
 
+/* Four significant digits, but never an exponent. */
+static const char *no_exponent(const json_t *v, char *to)
+{
+	double x = json_number_value(v);
+
+	if (!(fabs(x) >= 1e4 && fabs(x) < 1e15))
+		return digits(v, 4, to);
+	snprintf(to, 40, "%.0f", x);
+	return to;
+}
+
 static void add_speed(struct text *to, const json_t *line)
 {
 	const json_t *shape = json_object_get(line, "shape"), *metric = json_object_get(line, "metric"), *box = json_object_get(line, "box");
@@ -272,8 +285,8 @@ static void add_speed(struct text *to, const json_t *line)
 	text_add(to, " | %lld + %lld, batch %lld | ", (long long)json_integer_value(json_object_get(shape, "prompt")),
 		 (long long)json_integer_value(json_object_get(shape, "decode")), (long long)json_integer_value(json_object_get(shape, "batch")));
 	add(to, "", show_string(json_object_get(metric, "name")), "");
-	text_add(to, " | %s %s | %s | %lld | ", digits(json_object_get(metric, "value"), 4, a), show_string(json_object_get(metric, "unit")),
-		 digits(json_object_get(metric, "p90"), 4, b), (long long)json_integer_value(json_object_get(metric, "n")));
+	text_add(to, " | %s %s | %s | %lld | ", no_exponent(json_object_get(metric, "value"), a), show_string(json_object_get(metric, "unit")),
+		 no_exponent(json_object_get(metric, "p90"), b), (long long)json_integer_value(json_object_get(metric, "n")));
 	add(to, "", show_string(show_get(line, "verdict")), " | ");
 	add(to, "", show_string(json_object_get(box, "cpu")), "");
 	if (show_get(box, "gpu"))
@@ -290,7 +303,7 @@ char *record_benchmarks(const char *root, struct err *err)
 	struct text to = { 0 };
 
 	text_add(&to, "# Benchmarks\n\nMade from `results/bench.jsonl` by `make docs`; the last line of each leg, shape and box. Times are over the decode window "
-		 "alone, medians, in the token gate whose verdict stands beside them; docs/STATUS.md holds the commands. Numbers of different rows are not a race: "
+		 "alone, medians, in the token gate whose verdict stands beside them, or of `assay-engine bench` where no recipe is named; docs/STATUS.md holds the commands. Numbers of different rows are not a race: "
 		 "a ratio is written only for two engines in one run on one box (docs/formats.md).\n\n");
 	if (json_array_size(lines))
 		text_add(&to, "| recipe | leg | model | prompt + decode | metric | median | p90 | n | gate | box | git | when | against |\n"
