@@ -315,6 +315,14 @@ static int put_request(const struct ask_options *o, const struct ask *a, struct 
 	return failed ? -1 : 0;
 }
 
+static bool is_utf8(const char *s)
+{
+	json_t *text = json_string(s);
+
+	json_decref(text);
+	return text != NULL;
+}
+
 static int parse(struct ask_options *o, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -339,6 +347,8 @@ static int parse(struct ask_options *o, int argc, char **argv)
 		default: return EXIT_USAGE;
 		}
 	}
+	if (o->model && !is_utf8(o->model))
+		return command_usage("openai", "--model: not UTF-8");
 	return o->url && o->model && optind == argc ? 0 : command_usage("openai", "--url and --model are needed, and a request on stdin");
 }
 

@@ -31,20 +31,20 @@ static const struct command commands[] = {
 	 "  --timeout S           seconds per leg, instead of the recipe's\n"
 	 "  --engine FILE         instead of the assay-engine beside this program\n"
 	 "  --json                print the verdict document alone\n"
-	 "  --quiet               no progress; a line per leg and the verdict\n"
+	 "  --quiet               no progress; a line per leg, the verdict, and why a leg proved nothing\n"
 	 "  --github              after it, annotations for a GitHub workflow\n"
 	 "\n"
 	 "Exit codes: 0 STRICT PASS or DECIDED, 1 DIVERGENCE, 2 ERROR, 3 VOID, 4 SHORT, NOT MEASURED or UNDECIDED,\n"
 	 "130 or 143 interrupted (the legs that ran are kept; the same command with --out resumes).\n"},
 	{"judge", command_judge, "RUN_DIR [--json] [--quiet]", "judge again from the stored reports; nothing is run",
 	 "  --json                print the verdict document alone\n"
-	 "  --quiet               a line per leg and the verdict\n"},
+	 "  --quiet               a line per leg, the verdict, and why a leg proved nothing\n"},
 	{"explain", command_explain, "RECIPE|RUN_DIR [--json]",
 	 "the design: which factor each pair of legs separates, what is aliased, the next leg",
 	 "  --json                print it as JSON\n"},
 	{"show", command_show, "RUN_DIR|VERDICT [--prompts] [--quiet]", "the terminal table again",
 	 "  --prompts             also every prompt's row of every leg, with ids and texts\n"
-	 "  --quiet               a line per leg and the verdict\n"},
+	 "  --quiet               a line per leg, the verdict, and why a leg proved nothing\n"},
 	{"report", command_report, "RUN_DIR [--html FILE] [--junit FILE] [--markdown FILE] [--bench FILE]", "the verdict for other readers",
 	 "  --html FILE           one self-contained page\n"
 	 "  --junit FILE          JUnit XML: a suite per leg, a case per prompt and contract line\n"

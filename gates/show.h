@@ -32,6 +32,8 @@ const char *show_string(const json_t *value);                    /* "" if it is 
 const char *show_number(const json_t *value, int digits, char *buf, size_t size);
 /* What the table does not say: reasons, limits of a pass, the arbiter, contradictory prompts, claims.  show_reasons.c */
 void show_reasons(struct term *t, const json_t *verdict);
+/* Of that, why a leg proved nothing: ERROR, VOID, NOT MEASURED. */
+void show_failures(struct term *t, const json_t *verdict);
 /* "next leg: ..." lines */
 void show_next_legs(struct term *t, const json_t *next_legs, int most);
 /* "speed: ..." lines, of pairs that were or will be timed in turns */

@@ -107,6 +107,19 @@ static void say_arbiter(struct term *t, const char *name, const json_t *arbiter)
 		 json_number_value(json_object_get(arbiter, "oracle")), (long long)json_integer_value(json_object_get(arbiter, "n")));
 }
 
+void show_failures(struct term *t, const json_t *verdict)
+{
+	const char *name;
+	const json_t *leg;
+
+	json_object_foreach(json_object_get(verdict, "legs"), name, leg) {
+		const char *is = show_string(json_object_get(leg, "verdict"));
+
+		if (strcmp(is, "ERROR") == 0 || strcmp(is, "VOID") == 0 || strcmp(is, "NOT MEASURED") == 0)
+			say_reason(t, leg, name);
+	}
+}
+
 static void show_limits(struct term *t, const json_t *legs)
 {
 	const char *name;

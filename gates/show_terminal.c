@@ -461,7 +461,9 @@ void show_verdict(struct term *t, const json_t *verdict, const struct show_optio
 	load_recipe(&s);
 	show_heads(&s);
 	show_overall(&s);
-	if (!o->quiet) {
+	if (o->quiet) {
+		show_failures(t, verdict);
+	} else {
 		show_hypotheses(&s);
 		if (any_measured(s.legs)) {
 			show_legs(&s);

@@ -236,6 +236,27 @@ START_TEST(quiet_is_the_answer_alone)
 }
 END_TEST
 
+/* In a log, a run that proved nothing says why. */
+START_TEST(quiet_says_what_went_wrong)
+{
+	char *command = xasprintf("cp -r gates/tests/verdicts/crashed %s/run", dir), *run = path_join(dir, "run");
+
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(assay("judge", "--quiet", run), 2);
+	ck_assert_msg(strstr(out, "\nchunk: killed by SIGKILL: prompt p1 step 3\n") != NULL, "%s", out);
+	free(command);
+	free(run);
+}
+END_TEST
+
+/* A server's model goes into JSON, which has no other bytes. */
+START_TEST(a_model_that_is_no_text)
+{
+	ck_assert_int_eq(assay("openai", "--url", "http://127.0.0.1:1/v1", "--model", "\xff"), 2);
+	ck_assert_str_eq(errors, "assay openai: --model: not UTF-8 (assay openai --help)\n");
+}
+END_TEST
+
 START_TEST(prompts_are_shown_on_request)
 {
 	ck_assert_int_eq(assay("show", SHOW "hostile-text", "--prompts"), 0);
@@ -368,6 +389,8 @@ int main(void)
 	tcase_add_test(tc, tables);
 	tcase_add_test(tc, a_file_is_shown_too);
 	tcase_add_test(tc, quiet_is_the_answer_alone);
+	tcase_add_test(tc, quiet_says_what_went_wrong);
+	tcase_add_test(tc, a_model_that_is_no_text);
 	tcase_add_test(tc, prompts_are_shown_on_request);
 	tcase_add_test(tc, without_utf8_everything_is_ascii);
 	tcase_add_test(tc, the_first_forty_lines_are_the_answer);
