@@ -27,6 +27,11 @@ static void sums(int tests, int failures, int errors, int skipped)
 	free(root);
 }
 
+static void adds_up(void)
+{
+	sums(count_of(xml, "<testcase "), count_of(xml, "<failure "), count_of(xml, "<error "), count_of(xml, "<skipped "));
+}
+
 static int contract_lines(void)
 {
 	int n = 0;
@@ -77,10 +82,12 @@ START_TEST(void_and_error_are_errors)
 	/* six lines in one mode are not met (its README), and the leg and the verdict say so */
 	ck_assert_int_eq(count_of(xml, "<error type=\"VOID\""), 6 + 1 + 1);
 	ck_assert_int_eq(count_of(xml, "classname=\"void-contract.chunk\" name=\"prompt"), 0);
+	adds_up();
 	free(xml);
 	end();
 	make("crashed");
 	ck_assert_int_eq(count_of(xml, "<error type=\"ERROR\""), 2);
+	adds_up();
 	free(xml);
 }
 END_TEST

@@ -189,6 +189,31 @@ START_TEST(prompts_that_sent_nothing_fork_not)
 }
 END_TEST
 
+/* ---- section 8 */
+
+/* Whichever leg comes first. */
+START_TEST(the_worst_leg_decides)
+{
+	static const enum leg_verdict worst_first[] = { LEG_ERROR, LEG_VOID, LEG_NOT_MEASURED, LEG_SHORT, LEG_DIVERGENCE, LEG_STRICT_PASS };
+	static const int codes[] = { 2, 3, 4, 4, 1, 0 };
+	struct leg two[2] = { { .want = &want }, { .want = &want } };
+
+	e.legs = two;
+	e.n_legs = 2;
+	for (int a = 0; a < 6; a++)
+		for (int b = 0; b < 6; b++) {
+			int worst = a < b ? a : b;
+
+			two[0].verdict = worst_first[a];
+			two[1].verdict = worst_first[b];
+			overall_decide(&e);
+			ck_assert_str_eq(e.overall.verdict, leg_verdict_name(worst_first[worst]));
+			ck_assert_int_eq(e.overall.exit_code, codes[worst]);
+			text_release(&e.overall.reason);
+		}
+}
+END_TEST
+
 /* ---- section 7 */
 
 /* 64 tokens in 3.2 s are 0.05 s each, however short the middle one was. */
@@ -225,6 +250,7 @@ int main(void)
 
 	tcase_add_checked_fixture(c, start, end);
 	tcase_add_test(c, all_is_benign);
+	tcase_add_test(c, the_worst_leg_decides);
 	tcase_add_test(c, a_systematic_finding_is_below_one_in_a_hundred_after_holm);
 	tcase_add_test(c, holm_is_over_all_legs);
 	tcase_add_test(c, a_suspicious_flip_is_benign_from_one_in_twenty);

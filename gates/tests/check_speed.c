@@ -162,6 +162,25 @@ START_TEST(clocks_that_wander)
 }
 END_TEST
 
+/* Of all turns together: the lowest, the middle and the highest clock. */
+START_TEST(clocks_are_joined)
+{
+	static const int middle[TURNS] = { 1990, 1970, 1980, 1990, 1970 };
+
+	two_engines();
+	for (int t = 0; t < TURNS; t++)
+		json_object_set_new(json_object_get(pair->turns[t].side[0].busy, "sm_clock"), "p50", json_integer(middle[t]));
+	json_t *busy = speed_busy(pair, 0);
+	const json_t *clock = json_object_get(busy, "sm_clock");
+
+	is_near(json_number_value(json_object_get(clock, "min")), 1900);
+	is_near(json_number_value(json_object_get(clock, "p50")), 1980);
+	is_near(json_number_value(json_object_get(clock, "max")), 1980);
+	ck_assert_int_eq(json_integer_value(json_object_get(busy, "samples")), 30);
+	json_decref(busy);
+}
+END_TEST
+
 START_TEST(others_on_the_device)
 {
 	json_t *busy = watch(6);
@@ -494,6 +513,7 @@ int main(void)
 	tcase_add_test(c, a_sentence_for_readers);
 	tcase_add_test(c, few_samples);
 	tcase_add_test(c, clocks_that_wander);
+	tcase_add_test(c, clocks_are_joined);
 	tcase_add_test(c, others_on_the_device);
 	tcase_add_test(c, another_box);
 	tcase_add_test(c, what_was_not_proved_or_not_timed);

@@ -104,6 +104,15 @@ START_TEST(positions_that_would_decide)
 	ck_assert(fabs(d.upper / d.R - exp(12.706204736432095 * 0.1)) < 1e-6);
 	ck_assert_int_eq(d.more_positions, 1639 - 2);
 	ck_assert(d.above_max == 0.5 && d.largest_prompt == 1);
+	/* above 1 for certain, and not yet above c: noisier, but no EXCESS; nor one that reaches just over it */
+	B[0] = exp(0.69);
+	B[1] = exp(0.7);
+	distance_measure(&d, w, &o, B, 2);
+	ck_assert(d.class == DISTANCE_INCONCLUSIVE && d.noisier && d.lower > 1 && d.lower < 2 && d.upper > 2);
+	B[0] = exp(0.76);
+	B[1] = exp(0.77);
+	distance_measure(&d, w, &o, B, 2);
+	ck_assert(d.class == DISTANCE_EXCESS && d.lower > 2);
 	/* one prompt: no interval */
 	o.n_prompts = 1;
 	distance_measure(&d, w, &o, B, 2);
