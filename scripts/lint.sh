@@ -35,7 +35,8 @@ rule 'white space at the end of a line' '[[:blank:]]+$' '^$' $sources $scripts
 rule 'C is indented by tabs' '^ {4,}[^ *]' '^$' $sources
 
 kernels=$(files '*.cu')
-[ -z "$kernels" ] || rule 'a .cu file includes launch.h and what CUDA brings' '# *include +"' '"launch\.h"' $kernels
+[ -z "$kernels" ] || rule 'a .cu file includes launch.h, device code that several share, and what CUDA brings' '# *include +"' \
+	'"(launch\.h|[a-z]+\.cuh)"' $kernels
 
 # A file or a function may be longer where a comment says "over 600 lines because" or "over 60 lines because";
 # tests, which are lists, get 1000.

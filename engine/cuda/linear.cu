@@ -41,7 +41,8 @@ __device__ static inline void store(const struct product &p, const float *bias, 
 }
 
 /* A block owns MT tiles of 16 outputs and up to 8 NT token rows; warp s the steps s, s + 8, ...; a lane rows g and g + 8
- * of each tile for token columns 2q and 2q + 1.  B: steps that are loaded together.  Weights and x aligned to 16. */
+ * of each tile for token columns 2q and 2q + 1.  B: steps that are loaded together.  Weights and x aligned to 16.
+ * Over 60 lines because the loads before the wait, the products and the sums share one set of registers. */
 template <int F, int MT, int NT, int B>
 __global__ void __launch_bounds__(SLICES * WARP) product_tiles(struct product p, struct packed_matrix w,
 								const struct packed_matrix *table)
