@@ -360,6 +360,25 @@ START_TEST(a_report_that_contradicts_itself)
 }
 END_TEST
 
+/* The golden's tokens, over logits that prefer another: an engine that repeats what it was asked for is found out. */
+START_TEST(tokens_that_its_own_logits_deny)
+{
+	use("strict-pass-equivalent");
+	json_t *report = read_json("legs/step.json"), *step = json_array_get(json_object_get(json_array_get(json_object_get(json_object_get(
+		json_object_get(report, "modes"), "free"), "prompts"), 0), "steps"), 3), *top = json_object_get(step, "top");
+	json_t *first = json_incref(json_array_get(json_array_get(top, 0), 0)), *second = json_incref(json_array_get(json_array_get(top, 1), 0));
+
+	json_array_set_new(json_array_get(top, 0), 0, second);
+	json_array_set_new(json_array_get(top, 1), 0, first);
+	json_object_set_new(step, "logits_xxh64", json_string("0123456789abcdef"));      /* no longer those of mode forced */
+	write_json("legs/step.json", report);
+	json_decref(report);
+	judge();
+	leg_is("step", "DIVERGENCE", "EXCESS", "free p0[3]: the token is not the best of its own logits (1 such positions)");
+	ck_assert_int_eq(verdict_exit_code(verdict), 1);
+}
+END_TEST
+
 START_TEST(the_end_of_another_leg)
 {
 	use("batched");
@@ -599,6 +618,7 @@ int main(void)
 	tcase_add_test(c, contract_lines_say_what_was_found);
 	tcase_add_test(c, processes_end_in_many_ways);
 	tcase_add_loop_test(c, a_report_that_contradicts_itself, 0, 4);
+	tcase_add_test(c, tokens_that_its_own_logits_deny);
 	tcase_add_test(c, the_end_of_another_leg);
 	tcase_add_test(c, short_and_nothing);
 	tcase_add_loop_test(c, nothing_is_finite, 0, 3);
