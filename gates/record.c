@@ -44,6 +44,24 @@ static char *replace_all(const char *s, const char *old, const char *new)
 	return to.s ? to.s : xstrdup("");
 }
 
+/* Of every absolute path in an argument or a sentence the last part. */
+static char *shorten_paths(const char *s)
+{
+	struct text to = { 0 };
+
+	for (const char *at = s, *end; *at; at = end) {
+		bool path = *at == '/' && (at == s || strchr(" =`'\"(", at[-1]));
+		const char *last = at;
+
+		end = at + (path ? strcspn(at, " `'\"();,:") : 1);
+		for (const char *p = at; p + 1 < end; p++)
+			if (*p == '/')
+				last = p + 1;
+		text_add(&to, "%.*s", (int)(end - last), last);
+	}
+	return to.s ? to.s : xstrdup("");
+}
+
 /* What lies in the repository is named from its root; the run directory, and what else is absolute, by its last part. */
 static char *relative(const char *s, const char *root, const char *run_dir)
 {
@@ -54,7 +72,7 @@ static char *relative(const char *s, const char *root, const char *run_dir)
 		free(a);
 		a = b;
 	}
-	b = strcmp(a, root) == 0 ? xstrdup(".") : a[0] == '/' && !strchr(a, ' ') ? xstrdup(path_base(a)) : xstrdup(a);
+	b = strcmp(a, root) == 0 ? xstrdup(".") : shorten_paths(a);
 	free(inside);
 	free(a);
 	return b;

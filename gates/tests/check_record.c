@@ -65,10 +65,10 @@ START_TEST(paths_are_the_repositorys)
 	make_root();
 	use("near-tie");
 	load();
-	char *inside = xasprintf("%s/recipes/x.yaml", root), *reason = xasprintf("%s/legs/step.json:1:1: bad, in %s/build", run, root);
+	char *inside = xasprintf("%s/recipes/x.yaml", root), *reason = xasprintf("%s/legs/step.json:1:1: no /opt/models/m/config.json: bad at 1/2 of http://h/v1, in %s/build", run, root);
 
-	json_object_set_new(found.verdict, "run", json_pack("{s:s, s:n, s:n, s:[s, s, s, s]}", "id", "r", "started", "ended", "argv", "assay", "run",
-							    inside, "/opt/elsewhere/dir"));
+	json_object_set_new(found.verdict, "run", json_pack("{s:s, s:n, s:n, s:[s, s, s, s, s]}", "id", "r", "started", "ended", "argv", "assay", "run",
+							    inside, "/opt/elsewhere/dir", "--engine=/opt/a place/engine"));
 	json_object_set_new((json_t *)findings_leg(&found, 0), "reason", json_string(reason));
 	ck_assert_msg(!record_keep(&found, root, &err), "%s", err.text);
 	char *kept = in_root("results/near-tie.json"), *history = in_root("results/history/near-tie.jsonl");
@@ -79,7 +79,8 @@ START_TEST(paths_are_the_repositorys)
 	lacks(kept, "/tmp/");
 	lacks(kept, "/opt/");
 	lacks(history, "/tmp/");
-	has(kept, ", in build\"");
+	lacks(history, "/opt/");
+	has(kept, ": no config.json: bad at 1/2 of http://h/v1, in build\"");
 	free(inside);
 	free(reason);
 	free(kept);
