@@ -1,12 +1,58 @@
 #include "contract/busy.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "contract/err.h"
+#include "contract/json.h"
 
 static double number(const json_t *v, const char *key)
 {
 	return json_number_value(json_object_get(v, key));
+}
+
+static double at_least(struct jobj *o, const char *key, double least, double most)
+{
+	double x = json_get_number(o, key, true, least);
+	char path[256];
+
+	if (o->err->kind == 0 && !(isfinite(x) && x >= least && x <= most))
+		err_set(o->err, ERR_INPUT, "%s: %s: expected a number from %g to %g, found %g", o->file,
+			json_path(path, sizeof(path), o->path, key), least, most, x);
+	return x;
+}
+
+static int check_clock(const json_t *v, const char *file, const char *path, struct err *err)
+{
+	struct jobj o;
+	double least, middle;
+
+	if (json_begin(&o, v, file, path, err))
+		return -1;
+	least = at_least(&o, "min", 0, 1e6);
+	middle = at_least(&o, "p50", least, 1e6);
+	at_least(&o, "max", middle, 1e6);
+	return json_end(&o);
+}
+
+int busy_check(const json_t *busy, const char *file, const char *path, struct err *err)
+{
+	static const char *const window[] = { "decode", NULL };
+	char clock[256];
+	struct jobj o;
+
+	if (json_begin(&o, busy, file, path, err))
+		return -1;
+	at_least(&o, "hz", 0, 1e6);
+	json_get_int(&o, "samples", true, 0, 0);
+	at_least(&o, "busy_share", 0, 1);
+	json_get_word(&o, "window", true, window, 0);
+	json_get_int(&o, "other_processes", false, 0, 0);
+	if (!json_is_null_member(&o, "sm_clock") &&
+	    check_clock(json_get(&o, "sm_clock", true), file, json_path(clock, sizeof(clock), path, "sm_clock"), err))
+		return -1;
+	return json_end(&o);
 }
 
 char *busy_refuse(const json_t *busy)

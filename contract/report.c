@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "busy.h"
 #include "json.h"
 #include "report_check.h"
 #include "steps.h"
@@ -170,28 +171,9 @@ static int read_timing(struct reading *in, const json_t *value)
 
 static int read_busy(struct reading *in, const json_t *value)
 {
-	static const char *const window[] = { "decode", NULL };
-	struct jobj o, clock;
-
 	if (json_is_null(value))
 		return 0;
-	if (json_begin(&o, value, in->file, "$.busy", in->err))
-		return -1;
-	plain_number(&o, "hz", true, 0);
-	json_get_int(&o, "samples", true, 0, 0);
-	plain_number(&o, "busy_share", true, 0);
-	json_get_word(&o, "window", true, window, 0);
-	json_get_int(&o, "other_processes", false, 0, 0);
-	if (!json_is_null_member(&o, "sm_clock")) {
-		if (json_begin(&clock, json_get(&o, "sm_clock", true), in->file, "$.busy.sm_clock", in->err))
-			return -1;
-		plain_number(&clock, "min", true, 0);
-		plain_number(&clock, "p50", true, 0);
-		plain_number(&clock, "max", true, 0);
-		if (json_end(&clock))
-			return -1;
-	}
-	if (json_end(&o))
+	if (busy_check(value, in->file, "$.busy", in->err))
 		return -1;
 	in->r->busy = json_incref((json_t *)value);
 	return 0;

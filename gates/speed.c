@@ -112,8 +112,14 @@ static int read_side(struct speed_side *to, const json_t *v, const char *file, c
 	to->p90 = time_or_nan(&o, "p90");
 	to->n = json_get_int(&o, "n", true, 0, 0);
 	json_get_sha256(&o, "ids_sha256", true, false, to->ids_sha256);
-	if (!json_is_null_member(&o, "busy"))
-		to->busy = json_incref((json_t *)json_get_object(&o, "busy", true));
+	if (!json_is_null_member(&o, "busy")) {
+		const json_t *busy = json_get(&o, "busy", true);
+		char at[160];
+
+		if (!busy || busy_check(busy, file, json_path(at, sizeof at, path, "busy"), err))
+			return -1;
+		to->busy = json_incref((json_t *)busy);
+	}
 	return json_end(&o);
 }
 
