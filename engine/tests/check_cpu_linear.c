@@ -153,13 +153,14 @@ START_TEST(test_fp8_codes)
 {
 	enum { N = 64 };
 	struct linear l = { .name = "identity", .out = N, .in = N, .format = WEIGHT_FP8, .scale = 1, .input_scale = 0.25f };
-	uint8_t *w = xcalloc(N * N, 1), codes[N];
+	uint8_t *w, codes[N];
 	float x[N], y[N];
 	double wide[N];
 	struct cpu_rig r = {0};
 
 	if (!cpu_rig_level(_i))
 		return;
+	w = xcalloc(N * N, 1);
 	for (int i = 0; i < N; i++)
 		w[i * N + i] = 0x38;                                    /* 1 */
 	l.weight = w;
@@ -183,13 +184,15 @@ START_TEST(test_nvfp4_codes)
 {
 	enum { N = 128, ROUNDS = 500 };
 	struct linear l = { .name = "identity", .out = N, .in = N, .format = WEIGHT_NVFP4, .scale = 1, .w4a4 = true };
-	uint8_t *w = xcalloc(N * N / 2, 1), *s = xmalloc(N * N / 16);
+	uint8_t *w, *s;
 	float x[N], y[N];
 	double wide[N], value[N], scale[N / 16];
 	struct cpu_rig r = {0};
 
 	if (!cpu_rig_level(_i))
 		return;
+	w = xcalloc(N * N / 2, 1);
+	s = xmalloc(N * N / 16);
 	for (int i = 0; i < N; i++)
 		w[(i * N + i) / 2] |= i % 2 ? 0x20 : 0x02;              /* 1 */
 	memset(s, 0x38, N * N / 16);                                    /* 1 */
