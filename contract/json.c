@@ -55,7 +55,8 @@ int json_syntax_error(const char *bytes, size_t end, const char *name, const jso
 			       (int)(end - start < 200 ? end - start : 200), bytes + start);
 	}
 	json_position(bytes, end, &line, &column);
-	return err_set(err, ERR_INPUT, "%s:%d:%d: %s", name, line, column > 1 ? column - 1 : 1, e->text);
+	return err_set(err, ERR_INPUT, "%s:%d:%d: %s", name, line, column > 1 ? column - 1 : 1,
+		       json_error_code(e) == json_error_null_character ? "\\u0000 in a string" : e->text);
 }
 
 static bool is_space(char c)

@@ -256,7 +256,7 @@ static int run_program(struct session *s, const struct capture_profile *p, char 
 		while (said && size && (said[size - 1] == '\n' || said[size - 1] == '\r'))
 			said[--size] = '\0';
 		at = said ? strrchr(said, '\n') : NULL;
-		failed = err_set(err, ERR_FAILED, "%s %d%s%s", end.timed_out ? "timed out, exit code" : end.signal ? "signal" : "exit code",
+		failed = err_set(err, ERR_FAILED, "%s%s %d%s%s", end.timed_out ? "timed out, " : "", end.signal ? "signal" : "exit code",
 				 end.signal ? end.signal : end.exit_code, said && *said ? ": " : "", at ? at + 1 : said ? said : "");
 		free(said);
 	}
