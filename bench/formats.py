@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from peers import cpu_name
+
 SHAPES = {"bf16": "book52-wide", "FP8": "book52-wide-fp8", "NVFP4": "book52-wide-nvfp4"}
 PROMPT, STEPS, PREFILL = 13, 48, 512
 HEAD = """# Decode by weight format and by dispatch level
@@ -28,13 +30,6 @@ gain in time over the gain in bytes, 1 where decode is bound by memory alone.
 Levels: the bundled book52-nvfp4; prefill is {prefill} tokens in one piece.
 
 """
-
-
-def cpu_name():
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown CPU"
 
 
 def bench(engine, *argv):

@@ -7,6 +7,7 @@
 #include "gates/show.h"
 #include "gates/speed.h"
 #include "gates/stats.h"
+#include "gates/text.h"
 
 /* VOID and ERROR: what it ran, and so what was timed, is not known. */
 static const char *unproven(const struct findings *f, int leg)
@@ -25,11 +26,6 @@ static bool timed(const struct findings *f, int leg)
 
 /* ---- pairs that were timed in turns */
 
-static bool same(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 /* What the verdict says of the speed of these two; NULL: the recipe does not pair them. */
 static const json_t *turns_of(const struct findings *f, int leg, int peer)
 {
@@ -37,8 +33,8 @@ static const json_t *turns_of(const struct findings *f, int leg, int peer)
 	size_t i;
 
 	json_array_foreach(json_object_get(f->verdict, "speed"), i, found)
-		if (same(show_string(json_object_get(found, "a")), f->evidence.legs[leg].want->name) &&
-		    same(show_string(json_object_get(found, "b")), f->evidence.legs[peer].want->name))
+		if (text_same(show_string(json_object_get(found, "a")), f->evidence.legs[leg].want->name) &&
+		    text_same(show_string(json_object_get(found, "b")), f->evidence.legs[peer].want->name))
 			return found;
 	return NULL;
 }
@@ -67,7 +63,7 @@ static int peer_of(const struct findings *f, int leg)
 		if (e->speed[i].leg[0] == leg)
 			return e->speed[i].leg[1];
 	for (int i = 0; i < e->n_legs; i++)
-		if (i != leg && timed(f, i) && !same(e->legs[i].report.engine.name, e->legs[leg].report.engine.name))
+		if (i != leg && timed(f, i) && !text_same(e->legs[i].report.engine.name, e->legs[leg].report.engine.name))
 			return i;
 	return -1;
 }
@@ -84,7 +80,7 @@ static json_t *against_of(const struct findings *f, int leg, int peer)
 {
 	const struct leg *mine = &f->evidence.legs[leg], *other = &f->evidence.legs[peer];
 	const json_t *found = turns_of(f, leg, peer);
-	bool same_engine = same(mine->report.engine.name, other->report.engine.name);
+	bool same_engine = text_same(mine->report.engine.name, other->report.engine.name);
 	json_t *o = json_object();
 
 	json_put(o, "peer", string(same_engine ? other->want->name : other->report.engine.name));

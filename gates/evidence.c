@@ -167,7 +167,7 @@ static const char *gpu_of(const struct evidence *e, const struct leg *l)
 		const struct leg *other = &e->legs[i];
 		const char *theirs = other->has_report ? other->report.host.gpu : NULL;
 
-		if (!theirs || strcmp(other->report.host.name ? other->report.host.name : "", name) != 0)
+		if (!theirs || !text_same(other->report.host.name, name))
 			continue;
 		if (gpu && strcmp(gpu, theirs) != 0)
 			return NULL;

@@ -6,6 +6,7 @@
 #include "contract/tokenizer.h"
 #include "gates/golden_tool.h"
 #include "gates/oracle.h"
+#include "gates/text.h"
 
 #define TIGHTEST 5
 
@@ -153,7 +154,7 @@ static int diff_models(FILE *out, const struct golden *a, const struct golden *b
 {
 	int differ = 0;
 
-	if (strcmp(a->model ? a->model : "", b->model ? b->model : "") != 0) {
+	if (!text_same(a->model, b->model)) {
 		fprintf(out, "model: %s | %s\n", a->model, b->model);
 		differ = 1;
 	}

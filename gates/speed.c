@@ -9,6 +9,7 @@
 #include "contract/json.h"
 #include "gates/evidence.h"
 #include "gates/stats.h"
+#include "gates/text.h"
 
 /* ---- one run ---- */
 
@@ -250,11 +251,6 @@ json_t *speed_busy(const struct speed *s, int side)
 	return joined;
 }
 
-static bool same(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 /* Was this leg's device one whose clocks and load can be asked? */
 static bool on_device(const struct report *r)
 {
@@ -306,8 +302,8 @@ static char *refuse(const struct speed *s, const struct evidence *e)
 	why = why ? why : refuse_leg(b);
 	if (why)
 		return why;
-	if (!same(a->report.host.name, b->report.host.name) || !same(a->report.host.cpu, b->report.host.cpu)
-	    || (on_device(&a->report) && on_device(&b->report) && !same(a->report.host.gpu, b->report.host.gpu)))
+	if (!text_same(a->report.host.name, b->report.host.name) || !text_same(a->report.host.cpu, b->report.host.cpu)
+	    || (on_device(&a->report) && on_device(&b->report) && !text_same(a->report.host.gpu, b->report.host.gpu)))
 		return xasprintf("%s and %s ran on different boxes", a->want->name, b->want->name);
 	if (s->failed)
 		return xstrdup(s->failed);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "contract/err.h"
 
@@ -52,4 +53,9 @@ void text_release(struct text *t)
 {
 	free(t->s);
 	*t = (struct text){ 0 };
+}
+
+bool text_same(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "") == 0;
 }

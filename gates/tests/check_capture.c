@@ -11,6 +11,7 @@
 #include "contract/json.h"
 #include "contract/tests/schema_check.h"
 #include "gates/capture.h"
+#include "beside_rig.h"
 #include "gates/golden_tool.h"
 
 #define GOLDEN "oracle-goldens/book52-nvfp4.json"
@@ -332,23 +333,10 @@ START_TEST(the_bundled_recipe_is_read)
 }
 END_TEST
 
-static void find_programs(void)
-{
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	BUG_ON(n <= 0);
-	self[n] = '\0';
-	char *tests = path_dir(self);
-
-	replay_server = path_join(tests, "replay_server");
-	assay = xasprintf("%s/../../assay", tests);
-	free(tests);
-}
-
 int main(void)
 {
-	find_programs();
+	replay_server = beside_test("replay_server");
+	assay = beside_test(BUILT_ASSAY);
 
 	Suite *suite = suite_create("capture");
 	TCase *tc = tcase_create("capture");

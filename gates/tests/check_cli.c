@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "beside_rig.h"
 #include "contract/file.h"
 
 #define SHOW "gates/tests/show/"
@@ -365,15 +366,7 @@ END_TEST
 
 int main(void)
 {
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	BUG_ON(n <= 0);
-	self[n] = '\0';
-	char *tests = path_dir(self);
-
-	assay = xasprintf("%s/../../assay", tests);
-	free(tests);
+	assay = beside_test(BUILT_ASSAY);
 
 	Suite *suite = suite_create("cli");
 	TCase *tc = tcase_create("cli");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "contract/json.h"
 #include "contract/report.h"
+#include "beside_rig.h"
 #include "gates/openai.h"
 
 #define GOLDEN "oracle-goldens/book52-nvfp4.json"
@@ -516,23 +517,10 @@ END_TEST
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
-static void find_programs(void)
-{
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	BUG_ON(n <= 0);
-	self[n] = '\0';
-	char *tests = path_dir(self);
-
-	replay_server = path_join(tests, "replay_server");
-	assay = xasprintf("%s/../../assay", tests);
-	free(tests);
-}
-
 int main(void)
 {
-	find_programs();
+	replay_server = beside_test("replay_server");
+	assay = beside_test(BUILT_ASSAY);
 
 	Suite *suite = suite_create("openai");
 	TCase *tc = tcase_create("servers");

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "gates/bench_array.h"
+#include "beside_rig.h"
 #include "reported.h"
 
 #define TURNS 5
@@ -371,19 +372,6 @@ END_TEST
 
 static char place[64];
 
-static char *beside(const char *name)
-{
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	ck_assert_int_gt(n, 0);
-	self[n] = '\0';
-	char *dir = path_dir(self), *path = path_join(dir, name);
-
-	free(dir);
-	return path;
-}
-
 static char *in_place(const char *name)
 {
 	return path_join(place, name);
@@ -402,7 +390,7 @@ static void put_file(const char *name, mode_t mode, const char *text)
  * call on, 0: never. */
 static int race(const char *more, int dies)
 {
-	char *canned = realpath(CASES "strict-pass-equivalent", NULL), *fake = beside("fake_engine"), *assay = beside("../../assay");
+	char *canned = realpath(CASES "strict-pass-equivalent", NULL), *fake = beside_test("fake_engine"), *assay = beside_test("../../assay");
 	char *recipe = xasprintf("schema: assay/recipe/1\nname: race\nkind: gate\nmodel: %s\ngolden: %s/golden.json\nsteps: 12\nmodes: [free, forced]\n"
 				 "base: {backend: cpu}\nlegs:\n  good: {threads: 2}\n  better: {threads: 3}\n  rest: {threads: 4}\nrequire:\n  good: {total: {gathers: 0}}\n"
 				 "  better: {total: {gathers: 0}}\n  rest: {total: {gathers: 0}}\nspeed: {pairs: [[good, better]], runs: 5}\n", canned, canned);

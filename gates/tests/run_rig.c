@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "beside_rig.h"
 #include "contract/file.h"
 
 char *assay, *engine, *root, *canned;
@@ -238,18 +239,10 @@ void wait_for_file(const char *name)
 
 static void find_programs(void)
 {
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	BUG_ON(n <= 0);
-	self[n] = '\0';
-	char *tests = path_dir(self);
-
-	engine = path_join(tests, "fake_engine");
-	assay = xasprintf("%s/../../assay", tests);
+	engine = beside_test("fake_engine");
+	assay = beside_test(BUILT_ASSAY);
 	root = realpath(".", NULL);
 	canned = path_join(root, CASE);
-	free(tests);
 }
 
 int run_rig_main(const char *name, void (*add)(TCase *tc))
