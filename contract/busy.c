@@ -1,11 +1,11 @@
-#include "contract/busy.h"
+#include "busy.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "contract/err.h"
-#include "contract/json.h"
+#include "err.h"
+#include "json.h"
 
 static double number(const json_t *v, const char *key)
 {

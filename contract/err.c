@@ -5,45 +5,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "utf8.h"
 
 static atomic_ulong allocations;
 
-/* Length of the well-formed UTF-8 character at text, or 0; *code gets its code point. */
-static size_t utf8_char(const char *text, uint32_t *code)
-{
-	const unsigned char *s = (const unsigned char *)text;
-	static const uint32_t lowest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
-	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
-
-	if (n == 0)
-		return 0;
-	*code = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		*code = *code << 6 | (s[i] & 0x3f);
-	}
-	if (*code < lowest[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
-		return 0;
-	return n;
-}
-
-/* C0, DEL and C1: all of them can move a terminal's cursor. */
-static bool is_control(uint32_t code)
-{
-	return code < 0x20 || (code >= 0x7f && code < 0xa0);
-}
-
 static void make_printable(char *text)
 {
-	const char *from = text;
+	const char *from = text, *end = text + strlen(text);
 	char *to = text;
 
-	while (*from != '\0') {
+	while (from < end) {
 		uint32_t code = 0;
-		size_t n = utf8_char(from, &code);
+		size_t n = utf8_read(from, (size_t)(end - from), &code);
 
-		if (n == 0 || is_control(code)) {
+		if (n == 0 || unicode_is_hidden(code)) {
 			*to++ = '?';
 			from += n == 0 ? 1 : n;
 			continue;

@@ -27,8 +27,8 @@ struct err {
 };
 
 /* Records the message unless one is there already; always returns -1.
- * Control characters and invalid UTF-8 in the formatted text are replaced by '?', so that a name read
- * from a damaged file stays one line. */
+ * Characters that are hidden (utf8.h) and invalid UTF-8 in the formatted text are replaced by '?', so that a name
+ * read from a damaged file stays one line and is what it looks like. */
 int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

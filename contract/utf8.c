@@ -124,6 +124,29 @@ size_t utf8_put(char *s, uint32_t code)
 	return n;
 }
 
+size_t utf8_read(const char *s, size_t size, uint32_t *code)
+{
+	size_t bad, n = size ? char_length((const unsigned char *)s, size, &bad) : 0;
+
+	if (n > 0)
+		utf8_get(s, code);
+	return n;
+}
+
+bool unicode_is_hidden(uint32_t code)
+{
+	static const struct { uint32_t first, last; } hidden[] = {
+		{ 0x00, 0x1f }, { 0x7f, 0x9f }, { 0xad, 0xad }, { 0x61c, 0x61c }, { 0x180e, 0x180e }, { 0x200b, 0x200f },
+		{ 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xfffe, 0xffff },
+		{ 0xe0000, 0xe0fff },
+	};
+
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+		if (code >= hidden[i].first && code <= hidden[i].last)
+			return true;
+	return false;
+}
+
 bool unicode_is_space(uint32_t code)
 {
 	return (code >= 0x09 && code <= 0x0d) || code == 0x20 || code == 0x85 || code == 0xa0 ||

@@ -1,4 +1,4 @@
-/* UTF-8 as the tokenizer needs it. */
+/* UTF-8: as the tokenizer needs it, and what of it may be shown. */
 #ifndef ASSAY_CONTRACT_UTF8_H
 #define ASSAY_CONTRACT_UTF8_H
 
@@ -14,9 +14,13 @@ char *utf8_lossy(const char *bytes, size_t size, size_t *out_size);
 /* Reads or writes one character; the text must be well-formed.  They return its length in bytes, 1 to 4. */
 size_t utf8_get(const char *s, uint32_t *code);
 size_t utf8_put(char *s, uint32_t code);
+/* Reads one character of a text that may be ill-formed and has `size` bytes: its length, or 0 where none begins. */
+size_t utf8_read(const char *s, size_t size, uint32_t *code);
 
 /* White_Space of the Unicode Character Database. */
 bool unicode_is_space(uint32_t code);
+/* Controls, and what turns the direction of text around, hides in it, or ends a line: never shown as it is. */
+bool unicode_is_hidden(uint32_t code);
 
 /* Replaces, in place, every character whose general category a PCRE2 of Unicode 14.0 does not know as
  * Unicode 16.0 has it (the version `tokenizers` matches with) by another of the same category and

@@ -4,7 +4,7 @@
 #define ASSAY_GATES_ASK_H
 
 #include "contract/report.h"
-#include "gates/openai.h"
+#include "openai.h"
 
 struct ask_prompt {
 	char *id, *text;             /* owned; text may be NULL */

@@ -1,13 +1,13 @@
-#include "gates/bench_array.h"
+#include "bench_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/show.h"
-#include "gates/speed.h"
-#include "gates/stats.h"
-#include "gates/text.h"
+#include "show.h"
+#include "speed.h"
+#include "stats.h"
+#include "text.h"
 
 /* VOID and ERROR: what it ran, and so what was timed, is not known. */
 static const char *unproven(const struct findings *f, int leg)

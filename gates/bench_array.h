@@ -2,7 +2,7 @@
 #ifndef ASSAY_GATES_BENCH_ARRAY_H
 #define ASSAY_GATES_BENCH_ARRAY_H
 
-#include "gates/page.h"
+#include "page.h"
 
 /* The array of github-action-benchmark: smaller is better.  A new reference.  Legs that are VOID or in ERROR are left out:
  * what they timed is not known. */

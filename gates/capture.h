@@ -5,7 +5,7 @@
 
 #include "contract/golden.h"
 #include "contract/report.h"
-#include "gates/yaml.h"
+#include "yaml.h"
 
 enum capture_program { CAPTURE_TRANSFORMERS, CAPTURE_VLLM, CAPTURE_OPENAI, CAPTURE_ARGV, N_CAPTURE_PROGRAMS };
 

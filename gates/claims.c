@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 /* ---- hypotheses */
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/commands.h"
-#include "gates/record.h"
-#include "gates/show.h"
+#include "commands.h"
+#include "record.h"
+#include "show.h"
 
 int command_record(int argc, char **argv)
 {

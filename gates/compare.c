@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gates/commands.h"
-#include "gates/record.h"
-#include "gates/show.h"
+#include "commands.h"
+#include "record.h"
+#include "show.h"
 
 static json_t *load_summary(const char *dir, struct err *err)
 {

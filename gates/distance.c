@@ -1,4 +1,4 @@
-#include "gates/distance.h"
+#include "distance.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define ASSAY_GATES_DISTANCE_H
 
 #include "contract/report.h"
-#include "gates/oracle.h"
+#include "oracle.h"
 
 enum distance_class { DISTANCE_NOT_MEASURED, DISTANCE_EQUIVALENT, DISTANCE_EXCESS, DISTANCE_INCONCLUSIVE };
 const char *distance_class_name(enum distance_class c);

@@ -1,4 +1,4 @@
-#include "gates/evidence.h"
+#include "evidence.h"
 
 #include <math.h>
 #include <stdlib.h>

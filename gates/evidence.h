@@ -7,11 +7,11 @@
 
 #include "contract/report.h"
 #include "contract/tokenizer.h"
-#include "gates/distance.h"
-#include "gates/oracle.h"
-#include "gates/recipe.h"
-#include "gates/speed.h"
-#include "gates/text.h"
+#include "distance.h"
+#include "oracle.h"
+#include "recipe.h"
+#include "speed.h"
+#include "text.h"
 
 /* Worst last. */
 enum leg_verdict { LEG_STRICT_PASS, LEG_DIVERGENCE, LEG_SHORT, LEG_NOT_MEASURED, LEG_VOID, LEG_ERROR };

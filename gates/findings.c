@@ -1,4 +1,4 @@
-#include "gates/page.h"
+#include "page.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,20 +40,6 @@ const json_t *findings_leg(const struct findings *f, int leg)
 
 /* ---- text */
 
-bool text_is_hidden(uint32_t c)
-{
-	static const struct { uint32_t first, last; } hidden[] = {
-		{ 0x00, 0x1f }, { 0x7f, 0x9f }, { 0xad, 0xad }, { 0x61c, 0x61c }, { 0x180e, 0x180e }, { 0x200b, 0x200f },
-		{ 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xfffe, 0xffff },
-		{ 0xe0000, 0xe0fff },
-	};
-
-	for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-		if (c >= hidden[i].first && c <= hidden[i].last)
-			return true;
-	return false;
-}
-
 char *text_short(const char *s, int most)
 {
 	size_t size, at = 0, n = 0;
@@ -64,7 +50,7 @@ char *text_short(const char *s, int most)
 		uint32_t code;
 		size_t bytes = utf8_get(clean + at, &code);
 
-		if (text_is_hidden(code)) {
+		if (unicode_is_hidden(code)) {
 			n += (size_t)sprintf(to + n, code == '\n' ? "\\n" : code == '\t' ? "\\t" : "\\u{%x}", (unsigned)code);
 		} else {
 			memcpy(to + n, clean + at, bytes);

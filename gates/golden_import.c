@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/golden_tool.h"
+#include "golden_tool.h"
 
 static char *copy(const char *s)
 {

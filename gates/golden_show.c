@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "contract/tokenizer.h"
-#include "gates/golden_tool.h"
-#include "gates/oracle.h"
-#include "gates/text.h"
+#include "golden_tool.h"
+#include "oracle.h"
+#include "text.h"
 
 #define TIGHTEST 5
 

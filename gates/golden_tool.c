@@ -1,4 +1,4 @@
-#include "gates/golden_tool.h"
+#include "golden_tool.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "contract/file.h"
 #include "contract/json.h"
 #include "contract/tokenizer.h"
-#include "gates/oracle.h"
+#include "oracle.h"
 
 const struct golden_profile *golden_expectation(const struct golden *g, const char *name)
 {
@@ -58,9 +58,17 @@ static void say_profile(struct checking *c, const struct golden_profile *p)
 		wrong(c, "its repeats disagree: ", p->name);
 }
 
-/* Every profile answers the prompts of the expectation. */
+/* Every profile answers the prompts of the expectation, which says something of each, and every id can be named in a list. */
 static void check_rows(struct checking *c)
 {
+	for (int i = 0; i < c->g->n_prompts; i++) {
+		const struct golden_row *want = golden_row_find(c->base, i);
+
+		if (want && want->n == 0)
+			wrong(c, "the expectation has no token for prompt ", c->g->prompts[i].id);
+		if (strchr(c->g->prompts[i].id, ','))
+			wrong(c, "--only cannot name a prompt with a comma in its id: ", c->g->prompts[i].id);
+	}
 	for (int k = 0; k < c->g->n_profiles; k++) {
 		const struct golden_profile *p = &c->g->profiles[k];
 

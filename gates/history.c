@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/record.h"
-#include "gates/show.h"
+#include "record.h"
+#include "show.h"
 
 struct changes {
 	struct text text;

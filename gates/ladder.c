@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/evidence.h"
-#include "gates/golden_tool.h"
-#include "gates/until.h"
+#include "evidence.h"
+#include "golden_tool.h"
+#include "until.h"
 
 #define SMALL_P 0.01        /* of the direction and drift tests, after Holm */
 #define LIKELY_P 0.05       /* below it a count of flips is not what benign noise leaves */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 static int rank_of(const struct top *top, int n, int32_t id)
 {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 /* ---- section 4 */
 

@@ -125,6 +125,15 @@ static int as_logprob(const json_t *v, double *to, const char *where, struct err
 	return 0;
 }
 
+/* Candidates are absent, null, or what the shape says; anything else would read as none. */
+static int are_candidates(const json_t *v, json_type type, const char *where, struct err *err)
+{
+	if (!v || json_is_null(v) || json_typeof(v) == type)
+		return 0;
+	return err_set(err, ERR_FAILED, "%s: top_logprobs: expected %s, found %s", where, type == JSON_ARRAY ? "a list" : "an object",
+		       json_says(v));
+}
+
 /* ---- content: llama-server ---- */
 
 static int read_content_step(const struct openai *o, struct openai_step *s, const json_t *item, const char *where, struct err *err)
@@ -136,6 +145,7 @@ static int read_content_step(const struct openai *o, struct openai_step *s, cons
 	s->id = id_of(json_object_get(item, "id"));
 	if (s->id < 0)
 		err_set(err, ERR_FAILED, "%s: a token without an id", where);
+	are_candidates(list, JSON_ARRAY, where, err);
 	json_array_foreach(list, i, one) {
 		all[i].id = id_of(json_object_get(one, "id"));
 		if (all[i].id < 0)
@@ -184,6 +194,8 @@ static int read_classic(struct openai *o, struct openai_answer *a, const json_t 
 
 	o->shape = "classic";
 	a->steps = xcalloc(json_array_size(tokens) + 1, sizeof(*a->steps));
+	if (are_candidates(tops, JSON_ARRAY, where, err))
+		return -1;
 	if (json_is_array(tops) && json_array_size(tops) != json_array_size(tokens))
 		return err_set(err, ERR_FAILED, "%s: %zu tokens and %zu lists of candidates", where, json_array_size(tokens), json_array_size(tops));
 	if (json_is_array(ids) && json_array_size(ids) != json_array_size(tokens))
@@ -198,7 +210,8 @@ static int read_classic(struct openai *o, struct openai_answer *a, const json_t 
 		if (s->id < 0)
 			return err_set(err, ERR_FAILED, "%s: the chosen token \"%s\" is no single token of the model's vocabulary, and the server "
 				       "names no ids", where, text ? text : "");
-		if (tops && read_classic_top(o, s, json_array_get(tops, i), where, err))
+		if (tops && (are_candidates(json_array_get(tops, i), JSON_OBJECT, where, err) ||
+			     read_classic_top(o, s, json_array_get(tops, i), where, err)))
 			return -1;
 	}
 	return 0;

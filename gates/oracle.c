@@ -1,4 +1,4 @@
-#include "gates/oracle.h"
+#include "oracle.h"
 
 #include <math.h>
 #include <stdlib.h>

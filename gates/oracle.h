@@ -7,7 +7,7 @@
 #define ASSAY_GATES_ORACLE_H
 
 #include "contract/golden.h"
-#include "gates/stats.h"
+#include "stats.h"
 
 struct oracle_prompt {
 	int prompt;                      /* index into golden.prompts */

@@ -5,8 +5,8 @@
 #ifndef ASSAY_GATES_PAGE_H
 #define ASSAY_GATES_PAGE_H
 
-#include "gates/evidence.h"
-#include "gates/verdict.h"
+#include "evidence.h"
+#include "verdict.h"
 
 /* Debian's libjs-chart.js. */
 #define CHART_JS "/usr/share/javascript/chart.js/chart.min.js"
@@ -43,8 +43,6 @@ json_t *page_indices(const uint32_t *x, size_t n, int each);
 
 /* ---- text ---- */
 
-/* Controls, and what turns the direction of text around, hides in it, or ends a line. */
-bool text_is_hidden(uint32_t c);
 /* Whatever a model or a user wrote, on one line: control characters, direction marks and invisible characters as
  * \u{202e}; bytes that are no UTF-8 as U+FFFD.  The caller frees. */
 char *text_plain(const char *s);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/page.h"
+#include "page.h"
 
 static json_t *base64(const unsigned char *bytes, size_t size)
 {

@@ -5,7 +5,7 @@
 
 #include "contract/json.h"
 #include "contract/version.h"
-#include "gates/page.h"
+#include "page.h"
 
 /* Distinct token ids, in the order in which they turn up: rows hold places in this table. */
 struct vocabulary {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 /* One prompt of one mode on two legs. */
 static void compare_rows(struct pair *p, enum mode m, int prompt, const struct report_row *a, const struct report_row *b,

@@ -6,7 +6,7 @@
 #include "contract/arm.h"
 #include "contract/counters.h"
 #include "contract/report.h"
-#include "gates/yaml.h"
+#include "yaml.h"
 
 enum recipe_kind { RECIPE_GATE, RECIPE_DISCRIMINATE };
 

@@ -1,5 +1,5 @@
 /* A run into results/. */
-#include "gates/record.h"
+#include "record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "contract/json.h"
-#include "gates/bench_array.h"
-#include "gates/show.h"
+#include "bench_array.h"
+#include "show.h"
 
 char *record_root(struct err *err)
 {

@@ -7,7 +7,7 @@
 #ifndef ASSAY_GATES_RECORD_H
 #define ASSAY_GATES_RECORD_H
 
-#include "gates/page.h"
+#include "page.h"
 
 /* The nearest directory at or above the current one that holds .git; NULL after err_set.  The caller frees. */
 char *record_root(struct err *err);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/record.h"
-#include "gates/show.h"
-#include "gates/speed.h"
+#include "record.h"
+#include "show.h"
+#include "speed.h"
 
 /* A text in a cell or a line of Markdown. */
 static void add(struct text *to, const char *before, const char *s, const char *after)

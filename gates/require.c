@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 /* ---- the path contract */
 

@@ -1,4 +1,4 @@
-#include "gates/selftest.h"
+#include "selftest.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "contract/file.h"
-#include "gates/proc.h"
-#include "gates/verdict.h"
+#include "proc.h"
+#include "verdict.h"
 
 #define SECONDS_PER_RUN 300
 

@@ -5,8 +5,8 @@
 
 #include "contract/file.h"
 #include "contract/report.h"
-#include "gates/distance.h"
-#include "gates/selftest.h"
+#include "distance.h"
+#include "selftest.h"
 
 /* Of the largest logit: the bounds that the engine's own tests hold its f64 and fp32 to. */
 #define F64_ERROR 1e-8

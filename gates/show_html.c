@@ -5,8 +5,8 @@
 
 #include "contract/json.h"
 #include "contract/utf8.h"
-#include "gates/page.h"
-#include "gates/show.h"
+#include "page.h"
+#include "show.h"
 
 /* The assembler reads the files themselves, from the directory in which make runs. */
 #define PAGE(name, file) \
@@ -70,7 +70,7 @@ static void put_json(struct bytes *to, json_t *json)
 		if (!*at)
 			break;
 		n = utf8_get(at, &c);
-		if (c == '<' || text_is_hidden(c))
+		if (c == '<' || unicode_is_hidden(c))
 			put_escape(to, c);
 		else
 			put(to, at, n);

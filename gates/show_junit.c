@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/page.h"
-#include "gates/show.h"
+#include "page.h"
+#include "show.h"
 
 struct suite {
 	struct text cases;

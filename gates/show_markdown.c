@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/page.h"
-#include "gates/show.h"
-#include "gates/speed.h"
+#include "page.h"
+#include "show.h"
+#include "speed.h"
 
 #define LEGS_MOST 16
 #define FLIPS_MOST 8

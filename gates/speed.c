@@ -1,4 +1,4 @@
-#include "gates/speed.h"
+#include "speed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 #include "contract/busy.h"
 #include "contract/file.h"
 #include "contract/json.h"
-#include "gates/evidence.h"
-#include "gates/stats.h"
-#include "gates/text.h"
+#include "evidence.h"
+#include "stats.h"
+#include "text.h"
 
 /* ---- one run ---- */
 

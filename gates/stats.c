@@ -1,4 +1,4 @@
-#include "gates/stats.h"
+#include "stats.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 #include <wchar.h>
 #include <wctype.h>
 #include "contract/err.h"
+#include "contract/utf8.h"
 #include "term.h"
 
 #define PIPE_WIDTH 110
@@ -31,50 +32,11 @@ void term_open(struct term *t, FILE *out)
 /* The character at *s, moved past it; 0xfffd for a byte that starts none. */
 static uint32_t next_code(const char **s)
 {
-	mbstate_t state = {0};
-	wchar_t wide;
-	size_t n = mbrtowc(&wide, *s, strlen(*s), &state);
-	const unsigned char *b = (const unsigned char *)*s;
+	uint32_t code = 0xfffd;
+	size_t n = utf8_read(*s, strnlen(*s, 4), &code);
 
-	if (n != (size_t)-1 && n != (size_t)-2 && n > 0) {
-		*s += n;
-		return (uint32_t)wide;
-	}
-	/* Not a UTF-8 locale: decode here, so that it can be spelt out. */
-	int more = b[0] >= 0xf0 ? 3 : b[0] >= 0xe0 ? 2 : b[0] >= 0xc0 ? 1 : 0;
-	uint32_t code = b[0] & (more == 3 ? 0x07 : more == 2 ? 0x0f : 0x1f);
-
-	for (int i = 1; i <= more; i++) {
-		if ((b[i] & 0xc0) != 0x80) {
-			more = 0;
-			break;
-		}
-		code = code << 6 | (b[i] & 0x3f);
-	}
-	*s += more ? more + 1 : 1;
-	return more ? code : 0xfffd;
-}
-
-/* Characters that change how others are shown, or that cannot be seen. */
-static bool is_tricky(uint32_t c)
-{
-	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x61c || (c >= 0x200b && c <= 0x200f)
-	       || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff
-	       || (c >= 0xe0000 && c <= 0xe0fff) || (c >= 0xd800 && c < 0xe000);
-}
-
-static int encode_utf8(char *to, uint32_t c)
-{
-	if (c < 0x80) {
-		to[0] = (char)c;
-		return 1;
-	}
-	int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-
-	for (int i = n - 1; i > 0; i--, c >>= 6)
-		to[i] = (char)(0x80 | (c & 0x3f));
-	to[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
-	return n;
+	*s += n ? n : 1;
+	return code;
 }
 
 /* One character as it may be shown; its bytes in `to`, the columns returned. */
@@ -87,12 +49,12 @@ static int show_code(const struct term *t, uint32_t c, bool quote, char to[16], 
 			return *bytes = snprintf(to, 16, "\\%c", short_forms[i][1]);
 	if (quote && (c == '"' || c == '\\'))
 		return *bytes = snprintf(to, 16, "\\%c", (int)c);
-	if (c < 0x80 && !is_tricky(c))
+	if (c < 0x80 && !unicode_is_hidden(c))
 		return *bytes = snprintf(to, 16, "%c", (int)c);
-	int columns = t->utf8 && !is_tricky(c) && iswprint((wint_t)c) ? wcwidth((wchar_t)c) : -1;
+	int columns = t->utf8 && !unicode_is_hidden(c) && iswprint((wint_t)c) ? wcwidth((wchar_t)c) : -1;
 
 	if (columns >= 0) {
-		*bytes = encode_utf8(to, c);
+		*bytes = (int)utf8_put(to, c);
 		return columns;
 	}
 	return *bytes = snprintf(to, 16, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%06x", (unsigned)c);

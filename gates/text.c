@@ -1,4 +1,4 @@
-#include "gates/text.h"
+#include "text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 static void suspect_add(struct leg *l, enum mode m, int prompt, int step, bool not_finite)
 {

@@ -1,9 +1,9 @@
-#include "gates/until.h"
+#include "until.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "gates/evidence.h"
+#include "evidence.h"
 
 /* splitmix64: each state gives a well mixed word. */
 static uint64_t next_word(uint64_t *state)

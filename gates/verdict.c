@@ -1,10 +1,10 @@
-#include "gates/verdict.h"
+#include "verdict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "contract/json.h"
-#include "gates/evidence.h"
+#include "evidence.h"
 
 static void judge(struct evidence *e)
 {

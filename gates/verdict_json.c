@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "contract/json.h"
-#include "gates/evidence.h"
+#include "evidence.h"
 
 static void put(json_t *o, const char *key, json_t *value)
 {

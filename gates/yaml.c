@@ -5,7 +5,7 @@
 #include <string.h>
 #include <yaml.h>
 #include "suggest.h"
-#include "gates/yaml.h"
+#include "yaml.h"
 
 #define MAX_BYTES (1 << 20)
 #define MAX_DEPTH 32

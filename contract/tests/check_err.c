@@ -27,6 +27,10 @@ START_TEST(message_is_one_printable_line)
 	/* newline, escape, DEL, C1 (CSI as U+009B), a lone byte, an overlong slash, a surrogate, and good UTF-8 */
 	err_set(&err, ERR_INPUT, "%s", "a\nb\033[31mc\x7f\xc2\x9b" "d\xff\xc0\xaf\xed\xa0\x80 \xe2\x80\x9c\xf0\x9f\x99\x82");
 	ck_assert_str_eq(err.text, "a?b?[31mc??d?????? \xe2\x80\x9c\xf0\x9f\x99\x82");
+	/* U+202E turns what follows around; U+200B cannot be seen */
+	err = (struct err){ 0 };
+	err_set(&err, ERR_INPUT, "%s", "a\xe2\x80\xae" "b\xe2\x80\x8b" "c");
+	ck_assert_str_eq(err.text, "a?b?c");
 }
 END_TEST
 

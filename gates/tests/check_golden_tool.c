@@ -114,6 +114,19 @@ START_TEST(profiles_answer_the_same_prompts)
 	golden.profiles[1].repeats_agree = 0;
 	ck_assert_int_eq(check(NULL), 1);
 	says("repeats disagree: batch8");
+	golden.profiles[1].repeats_agree = 1;
+	free(said);
+
+	/* an expectation of nothing, and an id that --only would take for two */
+	int n = golden.profiles[0].rows[1].n;
+
+	golden.profiles[0].rows[1].n = 0;
+	golden.prompts[2].id[1] = ',';
+	found = check(NULL);
+	golden.profiles[0].rows[1].n = n;
+	ck_assert_int_eq(found, 1);
+	says("WRONG the expectation has no token for prompt p1");
+	says("WRONG --only cannot name a prompt with a comma in its id: p,");
 }
 END_TEST
 

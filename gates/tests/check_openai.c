@@ -313,28 +313,33 @@ START_TEST(a_lie_is_an_error)
 }
 END_TEST
 
-/* Ids that are none: of a chosen token, of a candidate, too few of them, and numbers that would wrap round to one. */
+/* Ids that are none: of a chosen token, of a candidate, too few of them, and numbers that would wrap round to one.  Candidates
+ * that are none. */
 #define CHOICE(logprobs, ids) "{\"choices\": [{\"text\": \"\", \"token_ids\": " ids ", \"logprobs\": " logprobs "}]}"
 #define CONTENT(id, candidate) "{\"content\": [{\"id\": " id ", \"top_logprobs\": [{\"id\": " candidate ", \"logprob\": -1}]}]}"
-#define CLASSIC(token) "{\"tokens\": [\"" token "\", \"token_id:6\"], \"top_logprobs\": null}"
-static const struct { const char *answer, *says; } no_ids[] = {
+#define CLASSIC_TOP(token, top) "{\"tokens\": [\"" token "\", \"token_id:6\"], \"top_logprobs\": " top "}"
+#define CLASSIC(token) CLASSIC_TOP(token, "null")
+static const struct { const char *answer, *says; } malformed[] = {
 	{CHOICE(CONTENT("4294967301", "5"), "null"), "a token without an id"}, {CHOICE(CONTENT("-1", "5"), "null"), "a token without an id"},
 	{CHOICE(CONTENT("5", "4294967301"), "null"), "a candidate without an id"}, {CHOICE(CONTENT("5", "-1"), "null"), "a candidate without an id"},
 	{CHOICE(CLASSIC("token_id:5"), "[5]"), "2 tokens and 1 token_ids"}, {CHOICE(CLASSIC("token_id:5"), "[5, \"6\"]"), "token_ids[1] is no id"},
 	{CHOICE(CLASSIC("token_id:5"), "[4294967301, 6]"), "token_ids[0] is no id"}, {CHOICE(CLASSIC("token_id:4294967301"), "null"), "no single token"},
 	{CHOICE(CLASSIC("token_id: 5"), "null"), "no single token"}, {CHOICE("null", "[5, 4294967301]"), "token_ids[1] is no id"},
+	{CHOICE(CLASSIC_TOP("token_id:5", "\"none\""), "null"), "top_logprobs: expected a list, found "},
+	{CHOICE(CLASSIC_TOP("token_id:5", "[{}, [-1]]"), "null"), "top_logprobs: expected an object, found "},
+	{CHOICE("{\"content\": [{\"id\": 5, \"top_logprobs\": 0}]}", "null"), "top_logprobs: expected a list, found "},
 };
 
-START_TEST(an_id_must_be_one)
+START_TEST(a_malformed_answer_is_refused)
 {
-	json_t *answer = json_loads(no_ids[_i].answer, 0, NULL);
+	json_t *answer = json_loads(malformed[_i].answer, 0, NULL);
 	struct openai o = {.seek = -1};
 	struct openai_answer a = {0};
 
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(openai_read_answer(&o, &a, answer, "here", 1, 2, &err), -1);
 	ck_assert_int_eq(err.kind, ERR_FAILED);
-	ck_assert_msg(strstr(err.text, no_ids[_i].says) != NULL, "\"%s\" lacks \"%s\"", err.text, no_ids[_i].says);
+	ck_assert_msg(strstr(err.text, malformed[_i].says) != NULL, "\"%s\" lacks \"%s\"", err.text, malformed[_i].says);
 	openai_answer_release(&a);
 	json_decref(answer);
 }
@@ -531,7 +536,7 @@ int main(void)
 	tcase_add_test(tc, texts_are_looked_up);
 	tcase_add_loop_test(tc, forced_mode_scores_every_position, 0, 2);
 	tcase_add_loop_test(tc, a_lie_is_an_error, 0, COUNT(lies));
-	tcase_add_loop_test(tc, an_id_must_be_one, 0, COUNT(no_ids));
+	tcase_add_loop_test(tc, a_malformed_answer_is_refused, 0, COUNT(malformed));
 	tcase_add_loop_test(tc, a_fed_id_outside_the_best, 0, COUNT(lists));
 	tcase_add_test(tc, a_certificate_that_nobody_signed);
 	tcase_add_test(tc, a_certificate_that_is_trusted);
