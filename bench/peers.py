@@ -52,16 +52,18 @@ def measure_llama(llama, gguf, threads):
     return found
 
 
-def measure_engine(engine, model, threads):
-    """case -> tokens per second"""
+def measure_engine(engine, model, threads, bandwidth):
+    """case -> tokens per second; the rate at which decode would read at the full bandwidth goes to bandwidth[case, threads]"""
     found = {}
     for case, (prompt, decode, metric) in CASES.items():
         with tempfile.NamedTemporaryFile() as out:
             run(engine, "bench", "--model", model, "--prompt", prompt, "--decode", decode, "--runs", 1,
-                "--no-bandwidth", "--arm", f"backend=cpu,threads={threads}", "--json", out.name)
+                *([] if decode else ["--no-bandwidth"]), "--arm", f"backend=cpu,threads={threads}", "--json", out.name)
             with open(out.name, encoding="utf-8") as lines:
-                records = [json.loads(line) for line in lines]
-        found[case] = next(r["metric"]["value"] for r in records if r["metric"]["name"] == metric)
+                values = {r["metric"]["name"]: r["metric"]["value"] for r in map(json.loads, lines)}
+        found[case] = values[metric]
+        if decode:
+            bandwidth.setdefault((case, threads), []).append(values[metric] / values["share of it"])
     return found
 
 
@@ -125,7 +127,8 @@ def record(model, case, threads, ours, theirs, version, git):
     }
 
 
-def row(model, case, threads, ours, theirs):
+def row(model, case, threads, ours, theirs, full):
+    """full: tokens/s of decode at the whole of the read bandwidth, run by run; prefill has none."""
     def text(v):
         if "decode" in case:
             v = [1e3 / x for x in v]
@@ -133,7 +136,8 @@ def row(model, case, threads, ours, theirs):
     unit = "ms/token" if "decode" in case else "tokens/s"
     found = ratio_of(ours, theirs)
     ratio = "{:.2f} [{:.2f}, {:.2f}]".format(*found) if found else f"none: {len(ours)} runs, fewer than {RUNS_LEAST}"
-    return f"| {model} | {case} | {threads} | {unit} | {text(ours)} | {text(theirs)} | {ratio} |"
+    shares = " / ".join(f"{statistics.median(a / b for a, b in zip(v, full)):.2f}" for v in (ours, theirs)) if full else ""
+    return f"| {model} | {case} | {threads} | {unit} | {text(ours)} | {text(theirs)} | {ratio} | {shares} |"
 
 
 def main():
@@ -161,9 +165,10 @@ def main():
             forget(path)
         ours = {(c, t): [] for c in CASES for t in threads}
         theirs = {(c, t): [] for c in CASES for t in threads}
+        full = {}
         for i in range(args.runs):
             for t in threads:
-                turns = [(ours, lambda: measure_engine(args.engine, model, t)),
+                turns = [(ours, lambda: measure_engine(args.engine, model, t, full)),
                          (theirs, lambda: measure_llama(args.llama, gguf, t))]
                 for into, measure in turns if i % 2 == 0 else reversed(turns):
                     for case, value in measure().items():
@@ -172,16 +177,19 @@ def main():
         for case in CASES:
             for t in threads:
                 records.append(record(model.name, case, t, ours[case, t], theirs[case, t], version, git))
-                rows.append(row(model.name, case, t, ours[case, t], theirs[case, t]))
-    table = "\n".join(["| model | case | threads | unit | assay-engine | llama.cpp | ratio of speeds, 95 % |",
-                       "|---|---|---|---|---|---|---|"] + rows) + "\n"
+                rows.append(row(model.name, case, t, ours[case, t], theirs[case, t], full.get((case, t))))
+    table = "\n".join(["| model | case | threads | unit | assay-engine | llama.cpp | ratio of speeds, 95 % "
+                       "| share of read bandwidth |", "|---|---|---|---|---|---|---|---|"] + rows) + "\n"
     print(table, end="")
     if args.json:
         args.json.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     if args.table:
         head = (f"# assay-engine against llama.cpp\n\nWritten by `make bench-peers`: {cpu_name()}, llama.cpp {version[:9]} "
                 f"(-march=native, OpenMP), bf16 weights in both,\nmedians of {args.runs} alternating runs with the least and "
-                "the most. bench/README.md says what is timed.\n\n")
+                "the most. bench/README.md says what is timed. Share of read bandwidth: what\na step of decode must move (the used "
+                "weights, the state read and written, the cached positions), at the speed of either\nengine, over the read bandwidth "
+                "that `assay-engine bench` measured after the same run with as many threads.\nAn engine that moves the same bytes can be "
+                "little more than 1 / s times as fast as one whose share is s.\n\n")
         args.table.write_text(head + table, encoding="utf-8")
 
 

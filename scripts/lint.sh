@@ -30,6 +30,10 @@ rule 'factors arrive by argument, not by the environment' '\<(secure_)?getenv *\
 	'getenv\("(HOME|TMPDIR|NO_COLOR)"\)|name \? getenv\(name\)' $(echo "$product" | grep -E '^(engine|gates)/')
 rule 'nothing is left undone in a comment' '\<(TO''DO|FIX''ME|XX''X)\>' '^$' $sources $scripts
 rule 'the judge never includes the engine' '# *include +"engine/' '^$' $(echo "$product" | grep -E '^(gates|contract)/')
+for part in engine gates contract; do
+	rule 'a header of its own directory goes by its name alone' "# *include +\"$part/[a-z_]+\.h" '^$' \
+		$(echo "$product" | grep -E "^$part/[^/]+\$")
+done
 rule 'no path of one machine' '(^|[^A-Za-z0-9_.])/(home|root|Users)/' '^$' $sources $scripts
 rule 'white space at the end of a line' '[[:blank:]]+$' '^$' $sources $scripts
 rule 'C is indented by tabs' '^ {4,}[^ *]' '^$' $sources
