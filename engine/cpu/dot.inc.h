@@ -5,28 +5,35 @@
  *   UNIT           columns of a step;  W_BYTES, S_BYTES: what they take in memory
  *   EXPAND(w, s, weights, scales)   memory -> OPERAND w[P], vf s[S]
  *   EXPAND_TAIL(w, s, weights, scales, columns)   optional: the same for the last columns of a row
+ *   HALF_STEP(acc, weights, scales, x)   optional: what the last columns add where they are half a step, bit for bit
+ *   APART          optional: the products of a step are summed before they are added, without block scales too: a shorter
+ *                  chain of dependent sums
  *   SUM_SCALE      optional: what a sum of these operands and scales is to be multiplied by, a power of two
  *   GEMV_ROWS      rows that a GEMV holds at once: enough independent sums to hide their latency
  *   GEMV_AHEAD     bytes, at least, from the rows that it holds to those that it asks for, or 0: one row after the
  *                  other is a stream that the hardware finds by itself, several side by side are not
  */
 
+#ifndef APART
+#define APART 0
+#endif
+
 ALWAYS vf DOT(step)(vf acc, const OPERAND *w, const vf *s, const OPERAND *x)
 {
-	if (S == 0) {
+	if (S == 0 && !APART) {
 #pragma GCC unroll 4
 		for (int p = 0; p < P; p++)
 			acc = MUL_ADD(acc, w[p], x[p]);
 		return acc;
 	}
 #pragma GCC unroll 2
-	for (int q = 0; q < S; q++) {
+	for (int q = 0; q < S + !S; q++) {
 		vf block = {0};
 
 #pragma GCC unroll 4
 		for (int p = q * (P / (S + !S)); p < (q + 1) * (P / (S + !S)); p++)
 			block = MUL_ADD(block, w[p], x[p]);
-		acc = vf_fma(block, s[q], acc);
+		acc = S ? vf_fma(block, s[q], acc) : acc + block;
 	}
 	return acc;
 }
@@ -73,13 +80,23 @@ ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OP
 		s += S_BYTES;
 		x += P;
 	}
+	if (tail && GEMV_AHEAD)
+#pragma GCC unroll 16
+		for (int i = 0; i < rows; i++)
+			__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
+#ifdef HALF_STEP
+	if (tail == UNIT / 2) {
+#pragma GCC unroll 16
+		for (int i = 0; i < rows; i++)
+			acc[i] = HALF_STEP(acc[i], w + (size_t)i * ldw, s + (size_t)i * lds, x);
+		return;
+	}
+#endif
 	if (tail) {
 #pragma GCC unroll 16
 		for (int i = 0; i < rows; i++) {
 			EXPAND_TAIL(wv, sv, w + (size_t)i * ldw, s + (size_t)i * lds, tail);
 			acc[i] = DOT(step)(acc[i], wv, sv, x);
-			if (GEMV_AHEAD)
-				__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
 		}
 	}
 }
@@ -131,7 +148,7 @@ ALWAYS void DOT(tile)(vf *acc, int tokens, const OPERAND *panel, const vf *scale
 	for (int j = 0; j < tokens * 4; j++)
 		sum[j] = (vf){0};
 	for (int k = 0; k < steps; k++) {
-		if (S == 0) {
+		if (S == 0 && !APART) {
 #pragma GCC unroll 4
 			for (int p = 0; p < P; p++) {
 #pragma GCC unroll 8
@@ -207,6 +224,8 @@ static const struct product_kernel DOT(kernel) = {PACKING, UNIT, sizeof(OPERAND)
 #undef SUM_SCALE
 #undef EXPAND
 #undef EXPAND_TAIL
+#undef HALF_STEP
+#undef APART
 #undef PACKING
 #undef GEMV_ROWS
 #undef GEMV_AHEAD

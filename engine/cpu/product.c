@@ -302,6 +302,24 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 	*s = (vf)_mm512_and_si512(_mm512_multishift_epi64_epi8(place, eight), _mm512_set1_epi32(0x07f00000));
 }
 
+/* expand_half_nvfp4's step of 128 columns where there are 64: the lower half of every vector. */
+ALWAYS vf half_step_nvfp4(vf acc, const uint8_t *p, const uint8_t *scales, const vh *x)
+{
+	const __m256i table = _mm256_load_si256((const __m256i *)e2m1_words), place = _mm256_load_si256((const __m256i *)scale_place);
+	__m256i codes = _mm256_loadu_si256((const __m256i *)p), w;
+	__m256 block = _mm256_setzero_ps(), s;
+	int32_t four;
+
+	memcpy(&four, scales, sizeof(four));
+	s = (__m256)_mm256_and_si256(_mm256_multishift_epi64_epi8(place, _mm256_set1_epi32(four)), _mm256_set1_epi32(0x07f00000));
+#pragma GCC unroll 4
+	for (int m = 0; m < 4; m++) {
+		w = _mm256_permutexvar_epi16(_mm256_srli_epi16(codes, 4 * m), table);
+		block = _mm256_dpbf16_ps(block, (__m256bh)_mm512_castsi512_si256((__m512i)x[m]), (__m256bh)w);
+	}
+	return _mm512_insertf32x8(acc, _mm256_fmadd_ps(block, s, _mm512_castps512_ps256(acc)), 0);
+}
+
 #define DOT(name) half_bf16_##name
 #define GEMV_ROWS 1
 #define GEMV_AHEAD 0
@@ -318,8 +336,9 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #include "dot.inc.h"
 
 #define DOT(name) half_fp8_##name
-#define GEMV_ROWS 2
-#define GEMV_AHEAD 16384
+#define GEMV_ROWS 1
+#define GEMV_AHEAD 0
+#define APART 1
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
 #define P 2
@@ -333,7 +352,7 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #include "dot.inc.h"
 
 #define DOT(name) half_nvfp4_##name
-#define GEMV_ROWS 2
+#define GEMV_ROWS 4
 #define GEMV_AHEAD 16384
 #define OPERAND vh
 #define MUL_ADD(acc, w, x) vh_dot(acc, x, w)
@@ -345,6 +364,7 @@ ALWAYS void expand_half_nvfp4(vh *w, vf *s, const uint8_t *p, const uint8_t *sca
 #define SUM_SCALE NVFP4_SUM_SCALE
 #define EXPAND(w, s, weights, scales) expand_half_nvfp4(w, s, weights, scales, 128)
 #define EXPAND_TAIL(w, s, weights, scales, n) expand_half_nvfp4(w, s, weights, scales, n)
+#define HALF_STEP(acc, weights, scales, x) half_step_nvfp4(acc, weights, scales, x)
 #define PACKING PACKED_HALF_NVFP4
 #include "dot.inc.h"
 #endif
