@@ -81,7 +81,7 @@ START_TEST(legs_that_fail_cost_no_other)
 		     "  last: " CONTRACT "\n");
 	char *out = run_dir_option();
 
-	ck_assert_int_eq(run_assay("--out", out, "--timeout", "1"), 2);
+	ck_assert_int_eq(run_assay("--out", out, "--timeout", LEG_LIMIT), 2);
 	check_exit("first", 0, "", false, NULL);
 	check_exit("killed", -1, "SIGKILL", false, NULL);
 	check_exit("hanging", -1, "SIGTERM", true, "loading");

@@ -185,7 +185,7 @@ static bool mount_small(const char *test, long bytes)
 	bool mounted;
 
 	ck_assert_int_eq(mkdir(at, 0700), 0);
-	mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+	mounted = unshare(CLONE_NEWNS) == 0 && mount("", "/", "", MS_REC | MS_PRIVATE, "") == 0
 		  && mount("tmpfs", at, "tmpfs", 0, size) == 0;
 	if (!mounted)
 		printf("%s: skipped: no file system can be mounted here: %s\n", test, strerror(errno));

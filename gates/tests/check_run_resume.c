@@ -35,7 +35,7 @@ static void interrupt_and_resume(int signal, int expected)
 
 	struct leg_exit before = load_exit("first");
 
-	ck_assert_int_eq(run_assay("--out", out, "--timeout", "1"), 2);
+	ck_assert_int_eq(run_assay("--out", out, "--timeout", LEG_LIMIT), 2);
 	check_holds("err.txt", "first: kept from the interrupted run");
 	struct leg_exit after = load_exit("first");
 
@@ -77,7 +77,7 @@ START_TEST(killed_and_resumed)
 	wait_for_file("run/legs/hanging.stderr");
 	kill(pid, SIGKILL);
 	waitpid(pid, &status, 0);
-	ck_assert_int_eq(run_assay("--out", out, "--timeout", "1"), 2);
+	ck_assert_int_eq(run_assay("--out", out, "--timeout", LEG_LIMIT), 2);
 	check_holds("err.txt", "first: kept from the interrupted run");
 	ck_assert(there("run/verdict.json"));
 	free(out);

@@ -95,7 +95,7 @@ START_TEST(until_decided_starts_over)
 	kill(pid, SIGTERM);
 	ck_assert_int_eq(end_run(pid), 143);
 	ck_assert(!there("run/legs/good.exit.json") && !there("run/verdict.json"));
-	ck_assert_int_eq(run_assay("--out", out, "--until-decided", "--timeout", "1"), 2);
+	ck_assert_int_eq(run_assay("--out", out, "--until-decided", "--timeout", LEG_LIMIT), 2);
 	check_exit("hanging", -1, "SIGTERM", true, "loading");
 	check_exit("good", 0, "", false, NULL);
 	free(out);

@@ -34,6 +34,9 @@ void write_two_good_legs(void);
 void write_case_recipe(const char *name);
 int expected_code(const char *name);              /* exit code of that case */
 
+/* Seconds for each leg of a run in which one hangs: the others need a tenth of one, and many times that under valgrind. */
+#define LEG_LIMIT "5"
+
 /* ---- assay ---- */
 /* Starts assay; output in out.txt and err.txt. */
 pid_t start_assay(char **argv);
