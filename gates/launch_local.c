@@ -5,11 +5,6 @@
 #include <string.h>
 #include "contract/file.h"
 #include "leg.h"
-#include "proc.h"
-
-/* No leg may fill the disk; a report of 1,000 prompts of 512 steps has about 0.6 GB. */
-#define MAX_FILE_BYTES (4LL << 30)
-#define TICK_S 0.1
 
 /* ---- argv ---- */
 
@@ -110,7 +105,7 @@ static void take_report(const struct leg_task *task, struct leg_exit *e)
 {
 	struct err err = {0};
 	size_t size = 0;
-	char *bytes = file_read(task->out_path, MAX_FILE_BYTES, &size, &err);
+	char *bytes = file_read(task->out_path, LEG_FILE_BYTES, &size, &err);
 
 	if (bytes && size && file_write(task->report_path, bytes, size, &err) == 0) {
 		free(bytes);
@@ -123,33 +118,23 @@ static void take_report(const struct leg_task *task, struct leg_exit *e)
 
 static int local_run(const struct leg_task *task, struct leg_exit *e)
 {
-	struct proc p = {.out_path = task->out_path, .err_path = task->err_path, .timeout_s = task->timeout_s,
-			 .max_file_bytes = MAX_FILE_BYTES, .tick = task->tick, .ud = task->ud, .tick_s = TICK_S};
 	bool foreign = task->leg->engine == ENGINE_ARGV;
-	struct proc_end end;
-	struct err err = {0};
 	char *request = NULL;
+	size_t size = 0;
 
 	if (foreign) {
 		for (int i = 0; i < task->leg->argc; i++)
 			add(e, task->leg->argv[i]);
-		p.input = request = leg_request(task, &p.input_size);
+		request = leg_request(task, &size);
 	} else {
 		engine_argv(task, e);
 	}
-	p.argv = e->argv;
-	if (proc_run(&p, &end, &err)) {
-		leg_refuse(e, PROC_NOT_STARTED, "%s", err.text);
-	} else {
-		e->exit_code = end.exit_code;
-		e->timed_out = end.timed_out;
-		if (end.signal)
-			proc_signal_name(end.signal, e->signal, sizeof(e->signal));
-		if (foreign && end.exit_code == 0 && !end.interrupted && !end.timed_out)
-			take_report(task, e);
-	}
+	int stop = leg_process(task, e, request, size);
+
+	if (foreign && e->exit_code == 0 && !stop && !e->timed_out)
+		take_report(task, e);
 	free(request);
-	return end.interrupted;
+	return stop;
 }
 
 const struct launcher launch_local = {.name = "local", .serves = local_serves, .run = local_run};

@@ -2,10 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "leg.h"
-#include "proc.h"
 
-#define MAX_FILE_BYTES (4LL << 30)
-#define TICK_S 0.1
 #define ANSWER_S 120                 /* one answer; a leg's own timeout may be longer, for it asks many times */
 
 static bool openai_serves(const struct recipe_leg *leg)
@@ -31,25 +28,14 @@ static void set_argv(struct leg_exit *e, const struct leg_task *task)
 
 static int openai_run(const struct leg_task *task, struct leg_exit *e)
 {
-	struct proc p = {.out_path = task->out_path, .err_path = task->err_path, .timeout_s = task->timeout_s,
-			 .max_file_bytes = MAX_FILE_BYTES, .tick = task->tick, .ud = task->ud, .tick_s = TICK_S};
-	struct proc_end end;
-	struct err err = {0};
-	char *request = leg_request(task, &p.input_size);
+	size_t size;
+	char *request = leg_request(task, &size);
 
 	set_argv(e, task);
-	p.input = request;
-	p.argv = e->argv;
-	if (proc_run(&p, &end, &err)) {
-		leg_refuse(e, PROC_NOT_STARTED, "%s", err.text);
-	} else {
-		e->exit_code = end.exit_code;
-		e->timed_out = end.timed_out;
-		if (end.signal)
-			proc_signal_name(end.signal, e->signal, sizeof(e->signal));
-	}
+	int stop = leg_process(task, e, request, size);
+
 	free(request);
-	return end.interrupted;
+	return stop;
 }
 
 const struct launcher launch_openai = {.name = "openai", .serves = openai_serves, .run = openai_run};

@@ -6,9 +6,11 @@
 #include "contract/file.h"
 #include "contract/json.h"
 #include "leg.h"
+#include "proc.h"
 
 #define TAIL_BYTES 65536
 #define TAIL_LINE 400
+#define TICK_S 0.1
 
 static const struct launcher *const launchers[] = {&launch_local, &launch_openai};
 
@@ -114,6 +116,25 @@ void leg_refuse(struct leg_exit *e, int exit_code, const char *fmt, ...)
 }
 
 /* ---- run ---- */
+
+int leg_process(const struct leg_task *task, struct leg_exit *e, const char *input, size_t size)
+{
+	struct proc p = {.argv = e->argv, .input = input, .input_size = size, .out_path = task->out_path, .err_path = task->err_path,
+			 .timeout_s = task->timeout_s, .max_file_bytes = LEG_FILE_BYTES, .tick = task->tick, .ud = task->ud,
+			 .tick_s = TICK_S};
+	struct proc_end end;
+	struct err err = {0};
+
+	if (proc_run(&p, &end, &err)) {
+		leg_refuse(e, PROC_NOT_STARTED, "%s", err.text);
+		return end.interrupted;
+	}
+	e->exit_code = end.exit_code;
+	e->timed_out = end.timed_out;
+	if (end.signal)
+		proc_signal_name(end.signal, e->signal, sizeof(e->signal));
+	return end.interrupted;
+}
 
 static const struct launcher *find_launcher(const struct recipe_leg *leg)
 {

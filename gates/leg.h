@@ -10,6 +10,8 @@
 #include "recipe.h"
 
 #define LEG_CANNOT_RUN 77            /* exit code: NOT MEASURED */
+/* No leg may fill the disk; a report of 1,000 prompts of 512 steps has about 0.6 GB. */
+#define LEG_FILE_BYTES (4LL << 30)
 
 struct leg_task {
 	const struct recipe *recipe;         /* all borrowed but the paths below */
@@ -42,6 +44,9 @@ void leg_task_release(struct leg_task *task);
 /* Runs the leg by the launcher that serves it, and writes exit.json.  The signal that told the runner to stop
  * (then there is no exit.json: the leg is not done), or 0; err is set if a file could not be written. */
 int leg_run(const struct leg_task *task, struct leg_exit *e, struct err *err);
+/* For launchers: runs e->argv here as the process of the leg, with `input` on its stdin (NULL: none), and fills exit_code,
+ * signal and timed_out.  The signal that told the runner to stop, or 0. */
+int leg_process(const struct leg_task *task, struct leg_exit *e, const char *input, size_t size);
 /* Ends a leg that was never started, with its one line of reason. */
 void leg_refuse(struct leg_exit *e, int exit_code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Has the leg run to an end in an earlier run of this directory? */
