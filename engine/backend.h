@@ -147,6 +147,8 @@ struct backend {
 	void (*head)(struct device *dev, int32_t *next, const void *x, const struct linear *w, enum numerics numerics,
 		     const int32_t *given, bool head_bf16, int rows);
 	void (*logits)(struct device *dev, struct logits_row *out, int rows);
+	/* Optional: `logits` leaves xxh64 open, and this hands over the hashes of its rows; once, before the next `logits`. */
+	void (*hashes)(struct device *dev, uint64_t *out, int rows);
 	/* Optional, for tests: every logit of one row of the last head.  Call after `logits`. */
 	void (*logits_all)(struct device *dev, double *out, int row);
 

@@ -59,6 +59,7 @@ struct bench {
 	struct series series[N_METRICS];
 	int32_t *prompt, *slots, *ids;   /* owned */
 	struct logits_row *rows;         /* owned [batch] */
+	uint64_t *hash;                  /* owned [batch] */
 	double dense_bytes, expert_bytes;/* weights outside the routed experts, and of all of these */
 	double state_bytes;              /* that a sequence's step reads and writes */
 	double distinct;                 /* experts of a layer that a step reads; 0: not known */
@@ -228,6 +229,7 @@ static int open_all(struct bench *b, struct err *err)
 	b->slots = xcalloc((size_t)o->size.batch, sizeof(*b->slots));
 	b->ids = xcalloc((size_t)o->size.batch, sizeof(*b->ids));
 	b->rows = xcalloc((size_t)o->size.batch, sizeof(*b->rows));
+	b->hash = xcalloc((size_t)o->size.batch, sizeof(*b->hash));
 	for (int i = 0; i < o->size.batch; i++)
 		b->slots[i] = i;
 	make_prompt(b);
@@ -250,7 +252,7 @@ static double prefill(struct bench *b)
 	return (double)n * batch / (host_seconds() - start);
 }
 
-/* Seconds of all steps; each also goes to `step` unless that is NULL. */
+/* Seconds of all steps as a leg makes them; each also goes to `step` unless that is NULL. */
 static double decode(struct bench *b, struct series *step)
 {
 	const struct lane *main = &b->session.forward.main;
@@ -261,7 +263,7 @@ static double decode(struct bench *b, struct series *step)
 	start = before = host_seconds();
 
 	for (int i = 0; i < b->o->size.decode; i++) {
-		session_step(&b->session, b->rows, b->slots, b->ids, b->o->size.batch, NULL);
+		session_step_late(&b->session, b->rows, b->hash, b->slots, b->ids, b->o->size.batch, NULL);
 		for (int k = 0; k < b->o->size.batch; k++)
 			b->ids[k] = b->rows[k].top_id[0];
 		double now = host_seconds();
@@ -270,6 +272,8 @@ static double decode(struct bench *b, struct series *step)
 			series_add(step, 1e3 * (now - before));
 		before = now;
 	}
+	session_hashes(&b->session, b->hash);
+	before = host_seconds();
 	if (main->b->window)
 		main->b->window(main->dev, false);
 	return before - start;
@@ -454,6 +458,7 @@ static void release(struct bench *b)
 	free(b->slots);
 	free(b->ids);
 	free(b->rows);
+	free(b->hash);
 }
 
 int bench_main(int argc, char **argv)

@@ -407,6 +407,15 @@ static void upload_range(struct forward *f, struct lane *l, int32_t *to, int fir
 	upload(l, to, f->staging, n);
 }
 
+/* What a batch keeps from step to step: only if it is not there. */
+static void upload_changed(struct forward *f, int32_t *to, int32_t *there, const int32_t *from, int n)
+{
+	if (n == f->there && memcmp(there, from, n * sizeof(*from)) == 0)
+		return;
+	upload(&f->main, to, from, n);
+	memcpy(there, from, n * sizeof(*from));
+}
+
 void forward_prefill(struct forward *f, int slot, const int32_t *ids, int n, int64_t pos, bool want_logits,
 		     int32_t given)
 {
@@ -414,6 +423,7 @@ void forward_prefill(struct forward *f, int slot, const int32_t *ids, int n, int
 		.prefill = true, .T = n, .slot = slot, .pos = pos, .last = (int)pos + n - 1, .head = want_logits,
 	};
 
+	f->there = 0;
 	upload(&f->main, f->main.ids, ids, n);
 	upload_range(f, &f->main, f->main.slots, slot, 0, n);
 	upload_range(f, &f->main, f->main.pos, (int)pos, 1, n);
@@ -436,12 +446,13 @@ void forward_decode(struct forward *f, const int32_t *ids, const int32_t *slots,
 			step.last = pos[i];
 	if (ids)
 		upload(l, l->ids, ids, n);
-	upload(l, l->slots, slots, n);
 	upload(l, l->pos, pos, n);
-	if (given)
-		upload(l, l->given, given, n);
-	else
-		upload_range(f, l, l->given, -1, 0, n);
+	upload_changed(f, l->slots, f->slots, slots, n);
+	if (!given)
+		for (int i = 0; i < n; i++)
+			f->staging[i] = -1;
+	upload_changed(f, l->given, f->given, given ? given : f->staging, n);
+	f->there = n;
 	if (f->ref.open)
 		upload(&f->ref, f->ref.pos, pos, n);
 	if (graph && l->b->graph_replay(l->dev, n)) {

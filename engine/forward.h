@@ -62,6 +62,8 @@ struct forward {
 	bool head_bf16, graph;
 	struct limits limits;
 	int32_t *staging;            /* owned [rows]: integers on their way to the backend */
+	int32_t *slots, *given;      /* owned [slots]: those of the last decode step, which the backend still has */
+	int there;                   /* how many */
 	struct routing *routing;     /* borrowed; not NULL: decode steps run op by op and leave their experts there */
 	struct counters *captured;   /* owned [slots + 1]: counts of the captured step of each size */
 };

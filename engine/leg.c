@@ -30,6 +30,8 @@ static void release_batch(struct leg_batch *b)
 	free(b->given);
 	free(b->prompt);
 	free(b->rows);
+	free(b->hash);
+	free(b->hash_to);
 	free(b->started);
 }
 
@@ -41,6 +43,8 @@ static void prepare_batch(struct leg_batch *b, int n)
 	b->given = xcalloc(n, sizeof(*b->given));
 	b->prompt = xcalloc(n, sizeof(*b->prompt));
 	b->rows = xcalloc(n, sizeof(*b->rows));
+	b->hash = xcalloc(n, sizeof(*b->hash));
+	b->hash_to = xcalloc(n, sizeof(*b->hash_to));
 	b->started = xcalloc(n, sizeof(*b->started));
 }
 
@@ -168,6 +172,13 @@ static void window(const struct leg *leg, bool open)
 		main->b->window(main->dev, open);
 }
 
+static void record_hashes(struct leg_batch *b)
+{
+	for (int i = 0; i < b->hashes; i++)
+		*b->hash_to[i] = b->hash[i];
+	b->hashes = 0;
+}
+
 static void decode(struct leg *leg, struct report_mode *m, enum mode mode, struct leg_batch *b)
 {
 	for (int step = 1;; step++) {
@@ -184,10 +195,15 @@ static void decode(struct leg *leg, struct report_mode *m, enum mode mode, struc
 			b->ids[n] = mode == MODE_FORCED ? given_at(leg, mode, b->first + i, step - 1) : row->ids[step - 1];
 			b->given[n++] = given_at(leg, mode, b->first + i, step);
 		}
-		if (n == 0)
-			return;
 		start = host_seconds();
-		session_step(leg->session, b->rows, b->slots, b->ids, n, b->given);
+		if (n == 0) {
+			session_hashes(leg->session, b->hash);
+			record_hashes(b);
+			leg->decode_s += host_seconds() - start;
+			return;
+		}
+		session_step_late(leg->session, b->rows, b->hash, b->slots, b->ids, n, b->given);
+		record_hashes(b);
 		seconds = host_seconds() - start;
 		leg->decode_ms[leg->n_decode++] = 1e3 * seconds;
 		leg->decode_s += seconds;
@@ -196,6 +212,7 @@ static void decode(struct leg *leg, struct report_mode *m, enum mode mode, struc
 			struct report_row *row = &m->rows[b->prompt[i]];
 
 			record(row, step, &b->rows[i], b->given[i]);
+			b->hash_to[b->hashes++] = &row->steps[step].logits_xxh64;
 			if (step + 1 == row->n)
 				row->wall_s = host_seconds() - b->started[b->prompt[i] - b->first];
 		}

@@ -12,6 +12,8 @@ struct leg_batch {
 	int32_t *slots, *ids, *given;    /* [n] */
 	int *prompt;                     /* [n] of each row of the step */
 	struct logits_row *rows;         /* [n] */
+	uint64_t *hash, **hash_to;       /* [n]: hashes of the step before, and where they go */
+	int hashes;
 	double *started;                 /* [n] */
 };
 

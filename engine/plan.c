@@ -224,6 +224,8 @@ int forward_open(struct forward *f, const struct backend *b, struct model *m, co
 	if (FAULT(INPUT_SCALE))
 		fault_drop_input_scales(m);
 	f->staging = xcalloc(rows, sizeof(*f->staging));
+	f->slots = xcalloc(limits->slots, sizeof(*f->slots));
+	f->given = xcalloc(limits->slots, sizeof(*f->given));
 	f->captured = xcalloc(limits->slots + 1, sizeof(*f->captured));
 	if (lane_open(&f->main, b, m, arm, limits, counters, err))
 		return -1;
@@ -238,6 +240,8 @@ void forward_release(struct forward *f)
 	lane_close(&f->main);
 	free(f->plan);
 	free(f->staging);
+	free(f->slots);
+	free(f->given);
 	free(f->captured);
 	*f = (struct forward){0};
 }

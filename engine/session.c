@@ -66,6 +66,7 @@ int session_open_on(struct session *s, const struct backend *b, struct model *m,
 	s->forward.pool = &s->pool;
 	s->length = xcalloc(limits->slots, sizeof(*s->length));
 	s->pos = xcalloc(limits->slots, sizeof(*s->pos));
+	s->hash = xcalloc(limits->slots, sizeof(*s->hash));
 	if (arm->value[FACTOR_SLOTS] == SLOTS_DIRTY)
 		dirty(s);
 	s->allocs = xalloc_count();
@@ -82,6 +83,7 @@ void session_release(struct session *s)
 	free(s->layer_arm);
 	free(s->length);
 	free(s->pos);
+	free(s->hash);
 	*s = (struct session){0};
 }
 
@@ -90,6 +92,19 @@ void session_reset(struct session *s, int slot)
 	BUG_ON(slot < 0 || slot >= s->limits.slots);
 	state_reset(&s->pool, slot);
 	s->length[slot] = 0;
+}
+
+/* Of rows whose hashes the backend left open. */
+static void set_hashes(struct session *s, struct logits_row *out, int n)
+{
+	const struct lane *l = &s->forward.main;
+
+	BUG_ON(s->unhashed);
+	if (!l->b->hashes)
+		return;
+	l->b->hashes(l->dev, s->hash, n);
+	for (int i = 0; i < n; i++)
+		out[i].xxh64 = s->hash[i];
 }
 
 static void check_ids(const struct session *s, const int32_t *ids, int n)
@@ -111,12 +126,13 @@ void session_prefill(struct session *s, struct logits_row *out, int slot, const 
 	}
 	forward_prefill(&s->forward, slot, ids, n, s->length[slot], out != NULL, given);
 	s->length[slot] += n;
-	if (out)
+	if (out) {
 		forward_logits(&s->forward, out, 1);
+		set_hashes(s, out, 1);
+	}
 }
 
-void session_step(struct session *s, struct logits_row *out, const int32_t *slots, const int32_t *ids, int n,
-		  const int32_t *given)
+static void launch(struct session *s, const int32_t *slots, const int32_t *ids, int n, const int32_t *given)
 {
 	BUG_ON(n < 1 || n > s->limits.slots);
 	if (ids)
@@ -127,7 +143,36 @@ void session_step(struct session *s, struct logits_row *out, const int32_t *slot
 		s->pos[i] = s->length[slots[i]]++;
 	}
 	forward_decode(&s->forward, ids, slots, s->pos, given, n);
+}
+
+void session_step(struct session *s, struct logits_row *out, const int32_t *slots, const int32_t *ids, int n,
+		  const int32_t *given)
+{
+	launch(s, slots, ids, n, given);
 	forward_logits(&s->forward, out, n);
+	set_hashes(s, out, n);
+}
+
+void session_hashes(struct session *s, uint64_t *last)
+{
+	const struct lane *l = &s->forward.main;
+
+	if (s->unhashed && l->b->hashes)
+		l->b->hashes(l->dev, last, s->unhashed);
+	else
+		memcpy(last, s->hash, s->unhashed * sizeof(*last));
+	s->unhashed = 0;
+}
+
+void session_step_late(struct session *s, struct logits_row *out, uint64_t *before, const int32_t *slots, const int32_t *ids,
+		       int n, const int32_t *given)
+{
+	launch(s, slots, ids, n, given);
+	session_hashes(s, before);
+	forward_logits(&s->forward, out, n);
+	for (int i = 0; i < n; i++)
+		s->hash[i] = out[i].xxh64;
+	s->unhashed = n;
 }
 
 struct counters session_take_counters(struct session *s)

@@ -18,6 +18,8 @@ struct session {
 	int *length;                     /* owned [slots]: tokens each slot has seen */
 	int32_t *pos;                    /* owned [slots]: positions of a decode step */
 	unsigned long allocs;            /* xalloc_count when the counters were last taken */
+	uint64_t *hash;                  /* owned [slots]: of the rows of the last step, where the backend gave them */
+	int unhashed;                    /* rows of the last step whose hashes nobody has taken */
 };
 
 /* Resolves the factors that were left unset against model and machine, and refuses values that the model or
@@ -42,6 +44,12 @@ void session_prefill(struct session *s, struct logits_row *out, int slot, const 
  * order of the previous step.  given[i] >= 0 asks for that id's rank; NULL: none. */
 void session_step(struct session *s, struct logits_row *out, const int32_t *slots, const int32_t *ids, int n,
 		  const int32_t *given);
+/* The same, but out's xxh64 is not set: a device runs on while its last step is hashed.  The next call leaves the hashes of this
+ * step's rows in `before`, session_hashes does so after the last one.  No other session_ function but
+ * session_take_counters comes in between. */
+void session_step_late(struct session *s, struct logits_row *out, uint64_t *before, const int32_t *slots, const int32_t *ids,
+		       int n, const int32_t *given);
+void session_hashes(struct session *s, uint64_t *last);
 /* Counts since the last call: one trace row. */
 struct counters session_take_counters(struct session *s);
 

@@ -27,6 +27,8 @@ static void cuda_embed(struct device *dev, void *h, const int32_t *ids, const st
 {
 	const struct matrix *m = table->prepared;
 
+	keep_logits(dev);
+
 	RUN(dev, launch_embed(h, ids, m->raw, T, table->in, dev->bf16, dev->stream));
 }
 
@@ -187,14 +189,41 @@ static void cuda_head(struct device *dev, int32_t *next, const void *x, const st
 	RUN(dev, launch_head_merge(dev->head_rows, next, dev->head_part, dev->logits, given, w->out, rows, dev->stream));
 }
 
+/* The rows of logits follow on a stream of their own, while the next step runs. */
+static void copy_logits(struct device *dev, int rows)
+{
+	size_t bytes = (size_t)rows * dev->model->config.vocab_size * sizeof(float);
+
+	TRY(dev, cudaEventRecord(dev->headed, dev->stream));
+	TRY(dev, cudaStreamWaitEvent(dev->copies, dev->headed, 0));
+	TRY(dev, cudaMemcpyAsync(dev->host_logits, dev->logits, bytes, cudaMemcpyDeviceToHost, dev->copies));
+	TRY(dev, cudaEventRecord(dev->copied, dev->copies));
+	dev->copying = true;
+}
+
+void keep_logits(struct device *dev)
+{
+	if (dev->copying)
+		TRY(dev, cudaStreamWaitEvent(dev->stream, dev->copied, 0));
+	dev->copying = false;
+}
+
+static void cuda_hashes(struct device *dev, uint64_t *out, int rows)
+{
+	size_t V = dev->model->config.vocab_size;
+
+	TRY(dev, cudaEventSynchronize(dev->copied));
+	for (int r = 0; r < rows; r++)
+		out[r] = XXH64(dev->host_logits + r * V, V * sizeof(float), 0);
+}
+
 static void cuda_logits(struct device *dev, struct logits_row *out, int rows)
 {
 	int V = dev->model->config.vocab_size;
 
 	TRY(dev, cudaMemcpyAsync(dev->host_rows, dev->head_rows, rows * sizeof(*dev->host_rows), cudaMemcpyDeviceToHost,
 				 dev->stream));
-	TRY(dev, cudaMemcpyAsync(dev->host_logits, dev->logits, (size_t)rows * V * sizeof(float), cudaMemcpyDeviceToHost,
-				 dev->stream));
+	copy_logits(dev, rows);
 	TRY(dev, cudaStreamSynchronize(dev->stream));
 	dev->ring_at = 0;
 	for (int r = 0; r < rows; r++) {
@@ -203,7 +232,6 @@ static void cuda_logits(struct device *dev, struct logits_row *out, int rows)
 		out[r] = (struct logits_row){
 			.n_top = V < TOP_N ? V : TOP_N, .lse = h->lse, .given_rank = h->given_rank,
 			.given_logit = h->given_logit,
-			.xxh64 = XXH64(dev->host_logits + (size_t)r * V, V * sizeof(float), 0),
 		};
 		for (int i = 0; i < out[r].n_top; i++) {
 			out[r].top_id[i] = h->top_id[i];
@@ -216,6 +244,7 @@ static void cuda_logits_all(struct device *dev, double *out, int row)
 {
 	int V = dev->model->config.vocab_size;
 
+	TRY(dev, cudaEventSynchronize(dev->copied));
 	for (int i = 0; i < V; i++)
 		out[i] = dev->host_logits[(size_t)row * V + i];
 }
@@ -280,6 +309,7 @@ const struct backend cuda_backend = {
 	.combine = cuda_combine,
 	.head = cuda_head,
 	.logits = cuda_logits,
+	.hashes = cuda_hashes,
 	.logits_all = cuda_logits_all,
 	.state_clear = cuda_state_clear,
 	.gather = cuda_gather,

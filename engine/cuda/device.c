@@ -281,6 +281,9 @@ static int alloc_head(struct device *dev, struct err *err)
 		return -1;
 	OPEN(cudaMallocHost((void **)&dev->host_rows, slots * sizeof(struct head_row)));
 	OPEN(cudaMallocHost((void **)&dev->host_logits, slots * V * sizeof(float)));
+	OPEN(cudaStreamCreateWithFlags(&dev->copies, cudaStreamNonBlocking));
+	OPEN(cudaEventCreateWithFlags(&dev->headed, cudaEventDisableTiming));
+	OPEN(cudaEventCreateWithFlags(&dev->copied, cudaEventDisableTiming));
 	return 0;
 }
 
@@ -384,6 +387,8 @@ void cuda_close(struct device *dev)
 	watch_close(dev);
 	if (dev->stream)
 		cudaStreamSynchronize(dev->stream);
+	if (dev->copies)
+		cudaStreamSynchronize(dev->copies);
 	for (int i = 0; i <= dev->limits.slots; i++)
 		if (dev->graph[i])
 			cudaGraphExecDestroy(dev->graph[i]);
@@ -393,6 +398,12 @@ void cuda_close(struct device *dev)
 	cudaFreeHost(dev->host_rows);
 	cudaFreeHost(dev->host_logits);
 	cudaFreeHost(dev->ring);
+	if (dev->copied)
+		cudaEventDestroy(dev->copied);
+	if (dev->headed)
+		cudaEventDestroy(dev->headed);
+	if (dev->copies)
+		cudaStreamDestroy(dev->copies);
 	if (dev->stream)
 		cudaStreamDestroy(dev->stream);
 	cudaGetLastError();

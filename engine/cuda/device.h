@@ -74,6 +74,9 @@ struct device {
 	struct head_part *head_part;
 	struct head_row *head_rows, *host_rows;   /* device; pinned host */
 	float *host_logits;               /* pinned host [slots, vocab] */
+	cudaStream_t copies;              /* of logits to the host */
+	cudaEvent_t headed, copied;       /* logits are there; they are on the host */
+	bool copying;                     /* the stream has not been told to wait for `copied` */
 
 	char *ring;                       /* pinned host: small uploads on their way */
 	size_t ring_at;
@@ -105,6 +108,8 @@ void cuda_check(struct device *dev, cudaError_t e, const char *call);
 #define RUN_NOW(dev, launch) ((dev)->counters->n[COUNT_KERNEL_LAUNCHES]++, TRY(dev, launch))
 #define RUN(dev, launch) (settle(dev), RUN_NOW(dev, launch))
 void settle(struct device *dev);
+/* What follows on the stream finds the logits copied and may write others: at the beginning of each step. */
+void keep_logits(struct device *dev);
 /* While opening: err_set and -1. */
 int cuda_failed(cudaError_t e, const char *call, struct err *err);
 #define OPEN(call) do { \

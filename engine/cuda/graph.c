@@ -6,6 +6,7 @@ bool cuda_graph_replay(struct device *dev, int rows)
 {
 	if (!dev->graph[rows])
 		return false;
+	keep_logits(dev);
 	TRY(dev, cudaGraphLaunch(dev->graph[rows], dev->stream));
 	dev->counters->n[COUNT_GRAPH_REPLAYS]++;
 	return true;
@@ -27,6 +28,7 @@ void cuda_graph_begin(struct device *dev, int rows)
 {
 	BUG_ON(dev->graph[rows]);
 	settle(dev);
+	keep_logits(dev);
 	TRY(dev, cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
 }
 

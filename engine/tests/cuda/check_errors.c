@@ -157,7 +157,7 @@ static bool one_line(const char *s)
 static bool may_pass(const char *call)
 {
 	static const char *const names[] = {
-		"cudaFree", "cudaFreeHost", "cudaStreamSynchronize", "cudaStreamDestroy", "cudaGraphExecDestroy", "cudaGetLastError",
+		"cudaFree", "cudaFreeHost", "cudaStreamSynchronize", "cudaStreamDestroy", "cudaEventDestroy", "cudaGraphExecDestroy", "cudaGetLastError",
 		"cudaGetDevice", "cudaGetDeviceProperties", "cudaFuncGetAttributes", "cudaDeviceGetPCIBusId", "cublasLtMatmulAlgoConfigGetAttribute", "cublasLtDestroy",
 		"cublasLtMatmulDescDestroy", "cublasLtMatrixLayoutDestroy", "cublasLtMatmulPreferenceDestroy",
 	};

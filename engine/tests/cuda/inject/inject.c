@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KINDS(K) K(NOTHING) K(MEMORY) K(PINNED) K(STREAM) K(GRAPH) K(EXEC) K(HANDLE) K(DESC) K(LAYOUT) K(PREFERENCE)
+#define KINDS(K) K(NOTHING) K(MEMORY) K(PINNED) K(STREAM) K(EVENT) K(GRAPH) K(EXEC) K(HANDLE) K(DESC) K(LAYOUT) K(PREFERENCE)
 #define KIND(k) k,
 enum kind { KINDS(KIND) N_KINDS };
 #undef KIND
