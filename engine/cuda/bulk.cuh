@@ -14,12 +14,13 @@ __device__ static inline void barrier_arrive(uint64_t *b)
 {
 	asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" :: "r"(shared_address(b)) : "memory");
 }
-__device__ static inline void barrier_wait(uint64_t *b, int parity)
+__device__ static inline void barrier_wait(uint32_t at, int parity)
 {
 	asm volatile("{ .reg .pred p;\n"
 		     "again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
-		     "@p bra done; bra again; done: }" :: "r"(shared_address(b)), "r"(parity) : "memory");
+		     "@p bra done; bra again; done: }" :: "r"(at), "r"(parity) : "memory");
 }
+__device__ static inline void barrier_wait(uint64_t *b, int parity) { barrier_wait(shared_address(b), parity); }
 __device__ static inline void barriers_ready(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 /* Copies bytes (a multiple of 16) from global memory; `full` completes when they have arrived.  They are read once: the cache
  * may drop them first, so that activations and code stay. */

@@ -212,7 +212,8 @@ struct stream_args {
 	struct route_args route;
 	struct stream_plan *plan;     /* the choice: made with `gate`, read by `experts` */
 	struct stream_experts experts;
-	int slots_of_ring, ring_bytes, row_bytes;    /* chosen by launch_stream; row_bytes 0: rows stay where they are */
+	/* Chosen by launch_stream; segments beside experts may have fewer slots; row_bytes 0: rows stay where they are. */
+	int slots_of_ring, slots_of_segments, ring_bytes, row_bytes;
 };
 cudaError_t launch_stream(struct stream_args a, int kind, cudaStream_t s);   /* kind: product_of all its matrices */
 /* Once per device: raises the limit of shared memory. */

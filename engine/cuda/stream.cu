@@ -68,10 +68,10 @@ __device__ static inline int64_t entry_row(const struct stream_args &a, int entr
 
 /* Stage i of the tile: SLICES steps. */
 template <int F>
-__device__ static inline void fetch(const struct stream_args &a, struct fixed *s, char *ring, const struct place &p, int i)
+__device__ static inline void fetch(struct fixed *s, char *ring, const struct place &p, int slots, int i)
 {
 	constexpr int STAGE = SLICES * record<F>::BYTES;
-	int slot = i < a.slots_of_ring ? i : i % a.slots_of_ring;
+	int slot = i < slots ? i : i % slots;
 	copy_in(ring + slot * STAGE, p.w + (int64_t)i * STAGE, min((int)SLICES, p.steps - i * SLICES) * record<F>::BYTES,
 		&s->full[slot]);
 }
@@ -159,15 +159,6 @@ __device__ static inline void bring_rows(const struct stream_args &a, const stru
 	__syncthreads();
 }
 
-/* This lane's columns of its row; NULL: there is none. */
-__device__ static inline const uint16_t *lane_row(const struct stream_args &a, const struct place &p, const char *rows)
-{
-	int g = threadIdx.x % WARP / 4, q = threadIdx.x % 4;
-	if (g >= p.count)
-		return NULL;
-	return (a.row_bytes ? (const uint16_t *)(rows + g * a.row_bytes) : row_of(a, p, g)) + q * 8;
-}
-
 /* Both halves of a step's columns; x stays as it was, zero, where there is no row. */
 __device__ static inline void load_row(uint4 x[2], const uint16_t *at, bool is)
 {
@@ -177,34 +168,45 @@ __device__ static inline void load_row(uint4 x[2], const uint16_t *at, bool is)
 		     : "+r"(x[0].x), "+r"(x[0].y), "+r"(x[0].z), "+r"(x[0].w), "+r"(x[1].x), "+r"(x[1].y), "+r"(x[1].z),
 		       "+r"(x[1].w) : "r"((uint32_t)is), "l"(at));
 }
+/* From shared memory. */
+__device__ static inline void load_row(uint4 x[2], uint32_t at, bool is)
+{
+	asm volatile("{ .reg .pred p; setp.ne.u32 p, %8, 0;\n"
+		     "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%9];\n"
+		     "@p ld.shared.v4.u32 {%4, %5, %6, %7}, [%9 + 64]; }"
+		     : "+r"(x[0].x), "+r"(x[0].y), "+r"(x[0].z), "+r"(x[0].w), "+r"(x[1].x), "+r"(x[1].y), "+r"(x[1].z),
+		       "+r"(x[1].w) : "r"((uint32_t)is), "r"(at));
+}
 
 /* A warp takes its steps of every stage, and loads the rows under the next ones once these are done.  Where the ring holds fewer stages
- * than the tile has, the others are asked for as places come free. */
-template <int F>
-__device__ static inline void multiply(const struct stream_args &a, struct fixed *s, char *ring, const struct place &p,
-				       const char *rows, float acc[SHARE][4])
+ * than the tile has, the others are asked for as places come free.  row: this lane's columns of its row, a pointer or an
+ * address in shared memory; is: there is one. */
+template <int F, typename R>
+__device__ static inline void multiply(struct fixed *s, char *ring, const struct place &p, int slots, R row, bool is, float acc[SHARE][4])
 {
-	constexpr int STAGE = SLICES * record<F>::BYTES;
-	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, slots = a.slots_of_ring, slot = 0, lap = 0;
-	const uint16_t *row = lane_row(a, p, rows);
-	bool is = row != NULL, refill = p.steps > slots * SLICES;
-	uint32_t from = shared_address(ring) + slice * record<F>::BYTES;
+	constexpr int STAGE = SLICES * record<F>::BYTES, HOP = WARPS * record<F>::BYTES;
+	constexpr int WIDTH = TILE_STEP * (sizeof(R) == sizeof(uint32_t) ? (int)sizeof(uint16_t) : 1);
+	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, slot = 0, lap = 0;
+	bool refill = p.steps > slots * SLICES;
+	uint32_t from = shared_address(ring) + slice * record<F>::BYTES, gate = shared_address(s->full);
+	uint32_t codes = from + step<F>::codes_at(lane), scales = from + step<F>::scales_at(lane);
 	uint4 x[SHARE][2] = {};
-	row += slice * TILE_STEP;
+	asm volatile("" : "+r"(codes), "+r"(scales), "+r"(gate));      /* computed once */
+	row += slice * WIDTH;
 #pragma unroll
 	for (int h = 0; h < SHARE; h++)
-		load_row(x[h], row + h * WARPS * TILE_STEP, is && slice + h * WARPS < p.steps);
+		load_row(x[h], row + h * WARPS * WIDTH, is && slice + h * WARPS < p.steps);
 #pragma unroll 1
 	for (int i = slice; i - slice < p.steps; i += SLICES) {
-		row += SLICES * TILE_STEP;
-		barrier_wait(&s->full[slot], lap);
+		row += SLICES * WIDTH;
+		barrier_wait(gate, lap);
 #pragma unroll
 		for (int h = 0; h < SHARE; h++)
 			if (i + h * WARPS < p.steps) {
 				struct step<F> w;
-				w.load_shared(from + slot * STAGE + h * WARPS * record<F>::BYTES, lane);
+				w.load_shared_at(codes + h * HOP, scales + h * HOP);
 				multiply_step<F>(acc[h], w, x[h]);
-				load_row(x[h], row + h * WARPS * TILE_STEP, is && i + SLICES + h * WARPS < p.steps);
+				load_row(x[h], row + h * WARPS * WIDTH, is && i + SLICES + h * WARPS < p.steps);
 			}
 		if (refill) {
 			int ahead = i - slice + slots * SLICES;
@@ -213,11 +215,14 @@ __device__ static inline void multiply(const struct stream_args &a, struct fixed
 				barrier_arrive(&s->empty[slot]);
 			if (threadIdx.x == 0 && ahead < p.steps) {
 				barrier_wait(&s->empty[slot], lap);
-				fetch<F>(a, s, ring, p, ahead / SLICES);
+				fetch<F>(s, ring, p, slots, ahead / SLICES);
 			}
 		}
-		if (++slot == slots)
+		codes += STAGE, scales += STAGE, gate += sizeof(uint64_t);
+		if (++slot == slots) {
+			codes -= slots * STAGE, scales -= slots * STAGE, gate -= slots * sizeof(uint64_t);
 			slot = 0, lap ^= 1;
+		}
 	}
 }
 
@@ -413,8 +418,9 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 	if (!up)
 		grid_release();
 	struct place p = locate<F, EXPERTS>(a, up);
+	int slots = EXPERTS && p.segment >= 0 ? a.slots_of_segments : a.slots_of_ring;
 	if (threadIdx.x == 0) {
-		int n = min((p.steps + SLICES - 1) / SLICES, a.slots_of_ring);
+		int n = min((p.steps + SLICES - 1) / SLICES, slots);
 #pragma unroll 1
 		for (int k = 0; k < n; k++) {
 			barrier_init(&s->full[k], 1);
@@ -423,7 +429,7 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 		barriers_ready();
 #pragma unroll 1
 		for (int k = 0; k < n; k++)
-			fetch<F>(a, s, shared, p, k);
+			fetch<F>(s, shared, p, slots, k);
 	}
 	struct early e = load_early<CONV>(a, p, row, p.tile * TILE_ROWS + i);
 	__syncthreads();
@@ -432,9 +438,16 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 		grid_release();
 	if (!p.steps)
 		return;
-	if (a.row_bytes)
+	int g = lane / 4;
+	bool is = g < p.count;
+	if (a.row_bytes) {
 		bring_rows(a, p, (char *)(s + 1));
-	multiply<F>(a, s, shared, p, (const char *)(s + 1), acc);
+		uint32_t at = shared_address(s + 1) + g * a.row_bytes + lane % 4 * 8 * (int)sizeof(uint16_t);
+		multiply<F>(s, shared, p, slots, at, is, acc);
+	} else {
+		const uint16_t *at = is ? row_of(a, p, g) + lane % 4 * 8 : a.rows;
+		multiply<F>(s, shared, p, slots, at, is, acc);
+	}
 	__syncwarp();
 #pragma unroll
 	for (int k = 0; k < 4 * SHARE; k++)
@@ -473,6 +486,7 @@ template <int F> __global__ void __launch_bounds__(THREADS, RESIDENT) stream_exp
 #define SHARED_MEMORY (196 << 10)
 #define LEAST (26 << 10)
 #define MOST (88 << 10)
+#define SNUG (32 << 10)              /* a single row's blocks get as much if that holds the row and the whole tile */
 static int multiprocessors = 132;
 
 template <int F> static cudaError_t launch_tiles(struct stream_args a, cudaStream_t s)
@@ -487,12 +501,17 @@ template <int F> static cudaError_t launch_tiles(struct stream_args a, cudaStrea
 	if (!experts)                                 /* their number counts: segments beside them share their places */
 		steps = longest;
 	int each = SHARED_MEMORY / ((blocks + multiprocessors - 1) / multiprocessors) - 1024 - (int)sizeof(struct fixed);
+	int stages = (steps + SLICES - 1) / SLICES, all = (longest + SLICES - 1) / SLICES, row_bytes = longest * TILE_STEP * 2 + 64;
+	int whole = (steps < SLICES ? SLICES : steps) * record<F>::BYTES, most;
 	each = each < LEAST ? LEAST : each > MOST ? MOST : each;
-	int stages = (steps + SLICES - 1) / SLICES, most = each / STAGE, row_bytes = longest * TILE_STEP * 2 + 64;
-	most = most < 2 ? 2 : most < MAX_SLOTS ? most : MAX_SLOTS;
-	a.slots_of_ring = stages < most ? stages : most;
-	a.ring_bytes = longest <= a.slots_of_ring * SLICES ? (longest < SLICES ? SLICES : longest) * record<F>::BYTES :
-		a.slots_of_ring * STAGE;
+	if (a.T == 1 && each < whole + row_bytes && whole + row_bytes <= SNUG)
+		each = whole + row_bytes;
+	most = each / STAGE < 2 ? 2 : each / STAGE < MAX_SLOTS ? each / STAGE : MAX_SLOTS;
+	a.slots_of_ring = stages <= MAX_SLOTS && whole <= each ? stages : most;
+	a.ring_bytes = a.slots_of_ring == stages ? whole : a.slots_of_ring * STAGE;
+	a.slots_of_segments = a.ring_bytes / STAGE < all ? a.ring_bytes / STAGE : all;
+	if (longest == steps)
+		a.slots_of_segments = a.slots_of_ring;
 	a.row_bytes = a.ring_bytes + a.T * row_bytes <= each + 1024 ? row_bytes : 0;
 	size_t rows = a.T * a.row_bytes, route = a.gate ? (a.T * route_floats(a.route) + 2 * a.route.k) * sizeof(float) : 0;
 	void (*kernel)(const struct stream_args) = a.output == OUTPUT_CONV ? stream_conv_tiles<F> :

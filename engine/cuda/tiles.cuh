@@ -48,12 +48,26 @@ __device__ inline uint32_t pair_fp16(uint16_t codes)
  * so three pairs need one shift and one mask.  As bf16 bits a code is 2^-126 of its value; scale holds s * 2^110, so the
  * pairs hold value * s * 2^-16 and NVFP4_RESCALE takes the power back after the sum. */
 #define NVFP4_RESCALE 65536.0f
-__device__ inline void unpack_nvfp4(uint32_t out[4], uint32_t w, uint32_t scale)
+/* H: which half of `scales` holds the row's scale. */
+template <int H>
+__device__ inline uint32_t scale_pair(uint32_t pair, uint32_t scales)
 {
-	out[0] = mul_pair(w & 0x81c081c0u, scale);
-	out[1] = mul_pair(w << 3 & 0x81c081c0u, scale);
-	out[2] = mul_pair(w << 6 & 0x81c081c0u, scale);
-	out[3] = mul_pair((w << 1 & 0x80008000u) | (w >> 5 & 0x01000100u) | (w >> 4 & 0x00c000c0u), scale);
+	uint32_t d;
+	if (H)
+		asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; fma.rn.bf16x2 %0, %1, b, %3; }"
+		    : "=r"(d) : "r"(pair), "r"(scales), "r"(0x80008000u));
+	else
+		asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; fma.rn.bf16x2 %0, %1, b, %3; }"
+		    : "=r"(d) : "r"(pair), "r"(scales), "r"(0x80008000u));
+	return d;
+}
+template <int H>
+__device__ inline void unpack_nvfp4(uint32_t out[4], uint32_t w, uint32_t scales)
+{
+	out[0] = scale_pair<H>(w & 0x81c081c0u, scales);
+	out[1] = scale_pair<H>(w << 3 & 0x81c081c0u, scales);
+	out[2] = scale_pair<H>(w << 6 & 0x81c081c0u, scales);
+	out[3] = scale_pair<H>((w << 1 & 0x80008000u) | (w >> 5 & 0x01000100u) | (w >> 4 & 0x00c000c0u), scales);
 }
 __device__ inline uint32_t nvfp4_half(const uint32_t code[4])
 {
@@ -69,13 +83,11 @@ __device__ inline uint32_t scale_code(uint32_t e4m3)
 		return (e + 2) << 3 | m;
 	return m >= 4 ? 2u << 3 | (m - 4) * 2 : m >= 2 ? 1u << 3 | (m - 2) * 4 : 0;
 }
-/* The scales of rows g and g + 8 in half U of a step, each twice. */
+/* The scales of rows g (low half) and g + 8 in half U of a step. */
 template <int U>
-__device__ inline void unpack_scales(uint32_t out[2], uint32_t word)
+__device__ inline uint32_t unpack_scales(uint32_t word)
 {
-	uint32_t both = __byte_perm(word, 0, 0x4040 | (2 * U + 1) << 8 | 2 * U) * 16 + 0x72007200u;
-	out[0] = __byte_perm(both, 0, 0x1010);
-	out[1] = __byte_perm(both, 0, 0x3232);
+	return __byte_perm(word, 0, 0x4040 | (2 * U + 1) << 8 | 2 * U) * 16 + 0x72007200u;
 }
 
 /* ---- one record: what a lane holds of it ---- */
@@ -93,16 +105,21 @@ template <int F> struct step {
 			asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(scale)
 			    : "l"(at + 512 + (lane / 4 * 2 + lane % 4 / 2) * 4));
 	}
+	/* Of its 16 bytes (codes) and of its scales in a record: where in it. */
+	__device__ static uint32_t codes_at(int lane) { return lane * 16; }
+	__device__ static uint32_t scales_at(int lane) { return 512 + (lane / 4 * 2 + lane % 4 / 2) * 4; }
 	__device__ void load_shared(uint32_t at, int lane)    /* shared memory */
+	{
+		load_shared_at(at + codes_at(lane), at + scales_at(lane));
+	}
+	__device__ void load_shared_at(uint32_t codes, uint32_t scales)
 	{
 #pragma unroll
 		for (int j = 0; j < record<F>::LOADS; j++)
 			asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-				     : "=r"(w[j].x), "=r"(w[j].y), "=r"(w[j].z), "=r"(w[j].w)
-				     : "r"(at + (j * WARP + lane) * 16));
+				     : "=r"(w[j].x), "=r"(w[j].y), "=r"(w[j].z), "=r"(w[j].w) : "r"(codes + j * WARP * 16));
 		if (F == FORMAT_NVFP4)
-			asm volatile("ld.shared.u32 %0, [%1];" : "=r"(scale)
-				     : "r"(at + 512 + (lane / 4 * 2 + lane % 4 / 2) * 4));
+			asm volatile("ld.shared.u32 %0, [%1];" : "=r"(scale) : "r"(scales));
 	}
 	/* Rows g (a) and g + 8 (b) of half U as pairs. */
 	template <int U> __device__ void unpack(uint32_t a[4], uint32_t b[4]) const
@@ -123,10 +140,9 @@ template <int F> struct step {
 			unpack_fp8(b, w[U].z);
 			unpack_fp8(b + 2, w[U].w);
 		} else {
-			uint32_t s[2];
-			unpack_scales<U>(s, scale);
-			unpack_nvfp4(a, U ? w[0].z : w[0].x, s[0]);
-			unpack_nvfp4(b, U ? w[0].w : w[0].y, s[1]);
+			uint32_t s = unpack_scales<U>(scale);
+			unpack_nvfp4<0>(a, U ? w[0].z : w[0].x, s);
+			unpack_nvfp4<1>(b, U ? w[0].w : w[0].y, s);
 		}
 	}
 };
