@@ -120,7 +120,7 @@ static int out_open(struct out *o, const char *path, struct err *err)
 	*o = (struct out){ .path = realpath(path, NULL), .fd = -1 };
 	if (o->path == NULL) {
 		o->path = xstrdup(path);
-		if (errno != ENOENT || lstat(path, &st) == 0)
+		if (errno != ENOENT || *path == '\0' || lstat(path, &st) == 0)
 			return out_fail(o, err);
 	} else if (stat(o->path, &st) == 0 && !S_ISREG(st.st_mode)) {
 		/* /dev/null or a pipe: a rename would replace it */
@@ -172,6 +172,23 @@ int file_write(const char *path, const void *bytes, size_t size, struct err *err
 	if (write_all(o.fd, bytes, size))
 		return out_fail(&o, err);
 	return out_commit(&o, err);
+}
+
+int file_check(const char *path, struct err *err)
+{
+	struct stat st;
+	struct out o;
+
+	/* whoever reads a pipe would take the first close for its end */
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return 0;
+	if (out_open(&o, path, err))
+		return -1;
+	close(o.fd);
+	unlink(o.temporary);
+	free(o.temporary);
+	free(o.path);
+	return 0;
 }
 
 int file_copy(const char *from, const char *to, struct err *err)

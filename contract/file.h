@@ -13,6 +13,8 @@ char *file_read(const char *path, size_t limit, size_t *size, struct err *err);
  * failure, and a file of that name keeps its old content.  Symbolic links are followed; a device or pipe is
  * written in place.  Under a file size limit the caller must ignore SIGXFSZ to get a message. */
 int file_write(const char *path, const void *bytes, size_t size, struct err *err);
+/* Whether file_write could begin, for what is written after long work: 0, or -1 with the message it would give. */
+int file_check(const char *path, struct err *err);
 int file_copy(const char *from, const char *to, struct err *err);
 /* mkdir -p. */
 int file_mkdirs(const char *path, struct err *err);

@@ -8,13 +8,14 @@
 #include "bench_output.h"
 #include "bench_profile.h"
 #include "cli.h"
+#include "contract/file.h"
 #include "cpu/level.h"
 #include "host.h"
 #include "routing.h"
 #include "session.h"
 #include "synth.h"
 
-enum { SEED = 1 };
+enum { SEED = 1, POSITIONS_MAX = 1 << 30 };
 
 static const char help[] =
 "usage: assay-engine bench --model DIR|--shape CONFIG.json [options]\n"
@@ -26,6 +27,7 @@ static const char help[] =
 "  --shape F          a config.json; random weights are made in memory, in the formats it declares\n"
 "  --save DIR         with --shape: also write the checkpoint\n"
 "  --arm K=V[,K=V]    factors; may be repeated.  `assay-engine arms` lists them\n"
+"  --at LAYERS:K=V    a factor for some layers, as in 0-11,30:mamba.decode=chunk; may be repeated\n"
 "  --prompt N         tokens of the prompt (default 512)\n"
 "  --decode N         tokens decoded after it (default 64; 0: prefill alone)\n"
 "  --batch B          sequences decoded together (default 1)\n"
@@ -88,7 +90,7 @@ static const struct series names[N_METRICS] = {
 static int parse_numbers(struct options *o, const struct cli_option *prompt, struct err *err)
 {
 	static const struct { const char *name; int def, min; } numbers[] = {
-		{ "prompt", 512, 1 }, { "decode", 64, 0 }, { "batch", 1, 1 }, { "runs", 7, 1 },
+		{ "--prompt", 512, 1 }, { "--decode", 64, 0 }, { "--batch", 1, 1 }, { "--runs", 7, 1 },
 	};
 	int *to[] = { &o->size.prompt, &o->size.decode, &o->size.batch, &o->runs };
 
@@ -97,7 +99,11 @@ static int parse_numbers(struct options *o, const struct cli_option *prompt, str
 		if (prompt[i].given && cli_number(to[i], numbers[i].name, prompt[i].value, numbers[i].min, err))
 			return -1;
 	}
-	return 0;
+	if (((double)o->size.prompt + o->size.decode) * o->size.batch > POSITIONS_MAX)
+		return err_set(err, ERR_INPUT, "--prompt %d, --decode %d, --batch %d: expected at most %d positions in all",
+			       o->size.prompt, o->size.decode, o->size.batch, POSITIONS_MAX);
+	return cli_run_only(&o->arm, FACTOR_BATCH, "--batch says how many sequences", err) ||
+	       cli_run_only(&o->arm, FACTOR_PREFILL_CHUNK, "prompts are prefilled whole", err) ? -1 : 0;
 }
 
 /* 0, an exit code above it, or -1 for help. */
@@ -424,7 +430,7 @@ static int bench(struct bench *b, struct err *err)
 	char *leg;
 	int status;
 
-	if (open_all(b, err))
+	if ((o->json && file_check(o->json, err)) || open_all(b, err))
 		return -1;
 	if (o->profile && !profile_possible(backend_of(b)))
 		return err_set(err, ERR_CANNOT_RUN, "--profile is not built for backend %s", backend_of(b)->name);

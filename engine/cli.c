@@ -1,5 +1,6 @@
 #include "cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -85,11 +86,20 @@ int cli_number(int *out, const char *name, const char *text, int min, struct err
 
 	errno = 0;
 	n = strtol(text, &end, 10);
-	if (*text == '\0' || *end || errno || n < min || n > INT_MAX)
-		return err_set(err, ERR_INPUT, "--%s: expected a whole number of at least %d, found \"%s\"", name, min,
+	if (*text == '\0' || *end || isspace((unsigned char)*text) || (!errno && n < min))
+		return err_set(err, ERR_INPUT, "%s: expected a whole number of at least %d, found \"%s\"", name, min, text);
+	if (errno || n > INT_MAX)
+		return err_set(err, ERR_INPUT, "%s: expected a whole number of %d to %d, found \"%s\"", name, min, INT_MAX,
 			       text);
 	*out = (int)n;
 	return 0;
+}
+
+int cli_run_only(const struct arm *arm, enum factor f, const char *instead, struct err *err)
+{
+	if (arm->value[f] == ARM_UNSET)
+		return 0;
+	return err_set(err, ERR_INPUT, "--arm: %s is a factor of `assay-engine run` alone: %s", factor_name(f), instead);
 }
 
 int cli_arm(const char *value, void *ud, struct err *err)

@@ -12,7 +12,7 @@ int cli_fail(const struct err *err);
 /* The same for a wrong command line, with a hint at --help; returns EXIT_USAGE. */
 int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Walks long options "--name value", "--name=value" and flags, and -h.  Non-options are left in argv[0..n). */
+/* Long options "--name value", "--name=value" and flags, and -h. */
 struct cli_option {
 	const char *name;            /* without the dashes; NULL ends a table */
 	bool takes_value;
@@ -26,11 +26,13 @@ struct cli_option {
 /* Returns the number of operands, which are moved to the front of `operands` (room for argc), or -1 after err_set.
  * argv[0] is the command.  "--" ends the options. */
 int cli_parse(struct cli_option *options, char **operands, int argc, char **argv, struct err *err);
-/* A whole number of at least `min`. */
+/* A whole number of at least `min`; `name` is what the message calls it. */
 int cli_number(int *out, const char *name, const char *text, int min, struct err *err);
 
 /* --arm and --at, as cli_option.each; ud is a struct arm / struct arm_at_list. */
 int cli_arm(const char *value, void *ud, struct err *err);
 int cli_at(const char *value, void *ud, struct err *err);
+/* Refuses a factor that the command would not heed; `instead` says what it does. */
+int cli_run_only(const struct arm *arm, enum factor f, const char *instead, struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
+#include "contract/file.h"
 #include "host.h"
 #include "leg.h"
 
@@ -114,7 +115,7 @@ static int parse(struct options *o, int argc, char **argv)
 	o->audit = options[AUDIT].given;
 	if (!good_name(o->leg))
 		return cli_usage("run", "--leg: \"%s\" is no name (letters, digits, - and _)", o->leg);
-	if (cli_number(&o->steps, "steps", options[STEPS].value, 1, &err) ||
+	if (cli_number(&o->steps, "--steps", options[STEPS].value, 1, &err) ||
 	    parse_modes(o, options[MODE].given ? options[MODE].value : "free", &err))
 		return cli_usage("run", "%s", err.text);
 	if (o->mode[MODE_FORCED] && o->prompts)
@@ -251,6 +252,8 @@ static int compute(struct run *r, double start, struct err *err)
 	if (r->options.audit && !b->audit_begin)
 		return err_set(err, ERR_CANNOT_RUN, "--audit: backend %s has no device to audit", b->name);
 	if (r->options.audit && b->audit_begin(err))
+		return -1;
+	if (file_check(r->options.report, err))
 		return -1;
 	for (int m = 0; m < N_MODES; m++)
 		if (r->options.mode[m])

@@ -94,12 +94,12 @@ int detokenize_main(int argc, char **argv)
 	int32_t *ids = xcalloc(argc, sizeof(*ids));
 	size_t size;
 
-	if (n >= 0 && n < 1)
+	if (n == 0)
 		status = cli_usage("detokenize", "expected DIR and ids");
 	for (int i = 1; i < n && !bad; i++)
 		bad = cli_number(&ids[i - 1], "ID", operands[i], 0, &err);
 	if (bad)
-		status = cli_usage("detokenize", "expected an id, found %s", err.text);
+		status = cli_usage("detokenize", "%s", err.text);
 	if (n >= 1 && !bad) {
 		t = open_tokenizer(operands[0], &err);
 		text = t ? tokenizer_decode(t, ids, n - 1, false, &size, &err) : NULL;
@@ -200,15 +200,15 @@ static int generate(struct generate *g, const char *text, struct err *err)
 		return -1;
 	if (g->n == 0)
 		return err_set(err, ERR_INPUT, "TEXT has no tokens");
+	if ((int64_t)g->n + g->max_new > c->max_position_embeddings)
+		return err_set(err, ERR_INPUT, "%d prompt tokens and --max-new %d exceed max_position_embeddings of %d",
+			       g->n, g->max_new, c->max_position_embeddings);
 	g->ids = xrealloc(g->ids, g->n + g->max_new, sizeof(*g->ids));
 	for (int i = 0; i < g->n; i++)
 		if (g->ids[i] >= c->vocab_size)
 			return err_set(err, ERR_INPUT, "tokenizer.json: id %d is outside the vocabulary of %d", g->ids[i],
 				       c->vocab_size);
 	limits = (struct limits){ .rows = g->n, .slots = 1, .len = g->n + g->max_new };
-	if (c->max_position_embeddings > 0 && limits.len > c->max_position_embeddings)
-		return err_set(err, ERR_INPUT, "%d prompt tokens and --max-new %d exceed max_position_embeddings of %d",
-			       g->n, g->max_new, c->max_position_embeddings);
 	if (session_open(&g->session, &g->model, &g->arm, &g->at, &limits, err))
 		return -1;
 	session_reset(&g->session, 0);
@@ -260,7 +260,9 @@ int generate_main(int argc, char **argv)
 	if (options[HELP].given) {
 		fputs(generate_help, stdout);
 		status = EXIT_DONE;
-	} else if (n < 0 || (options[MAX_NEW].given && cli_number(&g.max_new, "max-new", options[MAX_NEW].value, 1, &err))) {
+	} else if (n < 0 || (options[MAX_NEW].given && cli_number(&g.max_new, "--max-new", options[MAX_NEW].value, 1, &err)) ||
+		   cli_run_only(&g.arm, FACTOR_BATCH, "one text is continued", &err) ||
+		   cli_run_only(&g.arm, FACTOR_PREFILL_CHUNK, "the prompt is prefilled whole", &err)) {
 		status = cli_usage("generate", "%s", err.text);
 	} else if (!options[MODEL].given || n != 1) {
 		status = cli_usage("generate", "expected --model DIR and TEXT");

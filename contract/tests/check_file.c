@@ -235,6 +235,43 @@ START_TEST(write_refuses_places)
 }
 END_TEST
 
+/* file_check says beforehand what file_write would, and leaves no trace. */
+START_TEST(checks_places)
+{
+	char *below = path_join(path, "below");
+	const char *const bad[][2] = {
+		{ below, ": cannot write: Not a directory" },
+		{ dir, ": cannot write: Is a directory" },
+		{ "", ": cannot write: No such file or directory" },
+	};
+	struct stat st;
+
+	ck_ok(file_check(path, &err), err);
+	ck_assert_int_eq(help_count(dir), 0);
+	ck_ok(file_write(path, "old", 3, &err), err);
+	ck_ok(file_check(path, &err), err);
+	expect_text(path, "old");
+	ck_assert_int_eq(help_count(dir), 1);
+	for (int i = 0; i < 3; i++) {
+		char *whole = xasprintf("%s%s", bad[i][0], bad[i][1]);
+
+		err = (struct err){ 0 };
+		ck_assert_int_eq(file_check(bad[i][0], &err), -1);
+		ck_assert_str_eq(err.text, whole);
+		ck_assert_int_eq(err.kind, ERR_FAILED);
+		free(whole);
+	}
+	err = (struct err){ 0 };
+	/* nobody reads this pipe: to open it would wait for ever */
+	unlink(path);
+	ck_assert_int_eq(mkfifo(path, 0666), 0);
+	ck_ok(file_check(path, &err), err);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert(S_ISFIFO(st.st_mode));
+	free(below);
+}
+END_TEST
+
 START_TEST(links)
 {
 	char *link = path_join(dir, "link");
@@ -388,6 +425,7 @@ int main(void)
 	tcase_add_test(tc, failed_copy_leaves_the_old);
 	tcase_add_test(tc, copy_of_many_blocks);
 	tcase_add_test(tc, write_refuses_places);
+	tcase_add_test(tc, checks_places);
 	tcase_add_test(tc, links);
 	tcase_add_test(tc, pipes_and_devices);
 	tcase_add_test(tc, relative_names);

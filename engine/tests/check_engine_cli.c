@@ -106,6 +106,8 @@ static const struct { const char *line; int code; const char *says; } refused[] 
 	{ RUN "--golden " GOLDEN " --prompts x" REST, 2, "either --golden or --prompts" },
 	{ RUN "--golden " GOLDEN " --steps 0 --report x", 2, "--steps: expected a whole number of at least 1, found \"0\"" },
 	{ RUN "--golden " GOLDEN " --steps 2x --report x", 2, "found \"2x\"" },
+	{ RUN "--golden " GOLDEN " --steps 2147483648 --report x", 2,
+	  "--steps: expected a whole number of 1 to 2147483647, found \"2147483648\"" },
 	{ RUN "--golden " GOLDEN " --mode both" REST, 2, "--mode: expected free, forced" },
 	{ RUN "--golden " GOLDEN " --mode free,free" REST, 2, "--mode: expected free, forced" },
 	{ RUN "--prompts x --mode forced" REST, 2, "needs --golden" },
@@ -123,14 +125,25 @@ static const struct { const char *line; int code; const char *says; } refused[] 
 	{ "run --model " MICRO " --golden " GOLDEN REST, 2, "outside the vocabulary of" },
 	{ "run --model /nonexistent --golden " GOLDEN REST, 2, "/nonexistent" },
 	{ RUN "--golden " GOLDEN " --only p0 --arm backend=ref" REST, 1, "/dev/null/x" },
+	/* before the first step, whose line --trace would print */
+	{ RUN "--golden " GOLDEN " --only p0 --arm backend=ref --trace" REST, 1, "/dev/null/x: cannot write" },
 	{ RUN "--golden " GOLDEN " --only p0 --arm backend=ref --audit" REST, 77, "--audit: backend ref" },
 #ifndef ASSAY_CUDA
 	{ RUN "--golden " GOLDEN " --arm backend=cuda" REST, 77, "backend cuda" },
 #endif
 	{ "generate --model " BOOK52, 2, "expected --model DIR and TEXT" },
 	{ "generate --model engine/tests/fixtures/bad-tokenizer-missing --arm backend=ref x", 2, "tokenizer.json" },
+	{ "generate --model " BOOK52 " --max-new 2147483647 x", 2, "--max-new 2147483647 exceed max_position_embeddings of 4096" },
+	{ "generate --model " BOOK52 " --arm batch=2 x", 2, "batch is a factor of `assay-engine run` alone" },
+	{ "generate --model " BOOK52 " --arm prefill_chunk=2 x", 2, "prefill_chunk is a factor of `assay-engine run` alone" },
+	{ "bench --model " MICRO " --arm batch=2", 2, "batch is a factor of `assay-engine run` alone: --batch" },
+	{ "bench --model " MICRO " --arm prefill_chunk=2", 2, "prefill_chunk is a factor of `assay-engine run` alone" },
+	{ "bench --model " MICRO " --prompt 1 --decode 2147483647 --runs 1 --no-bandwidth", 2, "at most 1073741824 positions" },
+	{ "bench --model " MICRO " --prompt 1 --decode 1 --runs 1 --no-bandwidth --batch 2147483647", 2, "positions in all" },
+	/* before the first run, whose table would be printed */
+	{ "bench --model " MICRO " --prompt 1 --decode 1 --runs 1 --no-bandwidth --json /dev/null/x", 1, "/dev/null/x: cannot write" },
 	{ "tokenize " BOOK52, 2, "expected DIR and TEXT" },
-	{ "detokenize " BOOK52 " x", 2, "found \"x\"" },
+	{ "detokenize " BOOK52 " x", 2, "assay-engine: ID: expected a whole number of at least 0, found \"x\"" },
 	{ "detokenize " BOOK52 " 999999", 2, "999999" },
 	{ "arms now", 2, "no arguments" },
 };
