@@ -299,7 +299,7 @@ $(fuzz):
 	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(PKG_CFLAGS) $(FUZZ_FLAGS) -o $@ $(filter %.c,$^) $(PKG_LIBS) -lm
 
 .PHONY: fuzz
-fuzz: $(fuzz)
+fuzz: $(fuzz) ## FUZZ_SECONDS=60: the readers under libFuzzer, each so long (clang)
 	$(Q)for f in $(fuzz); do \
 		name=$${f##*/fuzz_}; mkdir -p $(BUILD)/fuzz/corpus/$$name; \
 		case $$name in $(foreach n,json tokenizer safetensors recipe,($(n)) seeds='$(fuzz_seeds_$(n))';;) esac; \

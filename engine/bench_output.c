@@ -8,6 +8,7 @@
 #include <time.h>
 #include "contract/busy.h"
 #include "contract/file.h"
+#include "contract/json.h"
 #include "contract/version.h"
 
 void series_add(struct series *s, double value)
@@ -105,10 +106,12 @@ int bench_write(const char *path, const struct series *s, int n, const char *mod
 		if (!s[i].n)
 			continue;
 		json_t *json = record(&s[i], when, model, leg, about, shape);
-		char *line = json_dumps(json, JSON_COMPACT), *more;
+		size_t size;
+		char *line, *more;
 
-		BUG_ON(!json || !line);
-		more = xasprintf("%s%s\n", all, line);
+		BUG_ON(!json);
+		line = json_text(json, JSON_COMPACT, &size);
+		more = xasprintf("%s%s", all, line);
 		free(all);
 		free(line);
 		json_decref(json);

@@ -70,7 +70,8 @@ START_TEST(test_records)
 	char *path = xasprintf("%s/records.jsonl", temp), *line = xasprintf(
 		"--model " TINY " --prompt 5 --decode 3 --batch 2 --runs 2 --no-bandwidth --arm threads=1 --json %s", path);
 	struct err err = {0};
-	char text[4096];
+	char text[4096], *same;
+	size_t size;
 	int n = 0;
 	FILE *f;
 
@@ -81,6 +82,10 @@ START_TEST(test_records)
 		json_t *r = json_loads(text, 0, NULL), *metric, *shape;
 
 		ck_assert_msg(schema_check("bench", NULL, r, &err), "%s", err.text);
+		/* `assay record` writes the lines of results/bench.jsonl in these bytes: what was there must not change */
+		same = json_text(r, JSON_COMPACT, &size);
+		ck_assert_str_eq(text, same);
+		free(same);
 		metric = json_object_get(r, "metric");
 		shape = json_object_get(r, "shape");
 		ck_assert_str_eq(json_string_value(json_object_get(r, "model")), "tiny-lightning");
