@@ -473,6 +473,7 @@ static int check_mamba_products(struct config *c, const struct reader *r)
 	       narrow(r, "in_proj rows", 2 * inner + 2 * bc + c->mamba_num_heads, NULL) ||
 	       fits(r, "in_proj", 2 * inner + 2 * bc + c->mamba_num_heads, c->hidden_size, 1) ||
 	       fits(r, "conv1d", inner + 2 * bc, c->conv_kernel, 1) ||
+	       fits(r, "n_groups * chunk_size * chunk_size", c->n_groups, c->chunk_size, c->chunk_size) ||
 	       fits(r, "SSM state", inner, c->ssm_state_size, 1) ? -1 : 0;
 }
 

@@ -59,7 +59,7 @@ const char *canonical_name(const char *name)
 static int map_file(struct shard *s, struct err *err)
 {
 	struct stat st;
-	int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+	int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* a pipe is refused, not waited for */
 
 	if (fd < 0)
 		return err_set(err, ERR_INPUT, "%s: %s", s->path, strerror(errno));

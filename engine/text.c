@@ -1,5 +1,6 @@
 #include "text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,8 @@ static int generate(struct generate *g, const char *text, struct err *err)
 	session_reset(&g->session, 0);
 	session_prefill(&g->session, &row, 0, g->ids, g->n, -1);
 	while (!is_eos(c, row.top_id[0])) {
+		if (!isfinite(row.lse))
+			return err_set(err, ERR_FAILED, "the logits after %d tokens are not finite", g->n);
 		g->ids[g->n++] = row.top_id[0];
 		printed = print_new(g, printed, false, err);
 		if (err->kind || g->n - g->n_prompt == g->max_new)

@@ -152,6 +152,8 @@ static const struct { const char *members, *says; } bad[] = {
 	{ "\"mamba_num_heads\":65536,\"mamba_head_dim\":65536", "mamba_num_heads * mamba_head_dim: expected a width below 2^31, found 4294967296" },
 	{ "\"num_attention_heads\":65536,\"head_dim\":65536", "num_attention_heads * head_dim: expected a width below 2^31, found 4294967296" },
 	{ "\"ssm_state_size\":2000000000", "n_groups * ssm_state_size: expected a width below 2^31, found 16000000000" },
+	{ "\"chunk_size\":2147483647",
+	  "n_groups * chunk_size * chunk_size: the size 8 x 2147483647 x 2147483647 is beyond 64-bit arithmetic" },
 	{ "\"mamba_num_heads\":16384,\"mamba_head_dim\":65536", "in_proj rows: expected a width below 2^31, found 2147502080" },
 	{ "\"n_routed_experts\":65536,\"moe_intermediate_size\":2000000000,\"hidden_size\":100000",
 	  "experts: the size 65536 x 2000000000 x 100000 is beyond 64-bit arithmetic" },

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "contract/report.h"
+#include "edit.h"
 
 #define BOOK52 "oracle-goldens/models/book52-nvfp4"
 #define GOLDEN "oracle-goldens/book52-nvfp4.json"
@@ -222,6 +223,22 @@ START_TEST(test_text)
 	expect(o, 0, "generate");
 	ck_assert_uint_gt(strlen(o->out), 3);
 	ck_assert_str_eq(o->err, "");
+}
+END_TEST
+
+START_TEST(test_text_of_nothing)
+{
+	char *copy = edit_copy("tiny-moe"), *line = xasprintf("generate --model %s --max-new 3 dark", copy);
+	const struct outcome *o;
+
+	expect(engine(line), 0, line);
+	edit_json(copy, "config.json", "{\"routed_scaling_factor\": 1e308}");
+	o = engine(line);
+	expect(o, 1, line);
+	ck_assert_str_eq(o->err, "assay-engine: the logits after 4 tokens are not finite\n");
+	ck_assert_str_eq(o->out, "");
+	free(line);
+	edit_remove(copy);
 }
 END_TEST
 
@@ -573,6 +590,7 @@ int main(void)
 	tcase_add_test(line, test_version);
 	tcase_add_test(line, test_arms);
 	tcase_add_test(line, test_text);
+	tcase_add_test(line, test_text_of_nothing);
 	tcase_add_loop_test(line, test_prompts, 0, COUNT(prompts));
 	suite_add_tcase(s, line);
 	tcase_set_timeout(reports, 60);

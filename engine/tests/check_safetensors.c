@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "contract/file.h"
 #include "engine/safetensors.h"
@@ -245,6 +246,17 @@ START_TEST(test_nothing)
 }
 END_TEST
 
+/* Nobody writes this pipe: to wait for its first byte would be for ever. */
+START_TEST(test_no_file)
+{
+	char *path = path_join(dir, "model.safetensors");
+
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	refused("model.safetensors: expected a regular file");
+	free(path);
+}
+END_TEST
+
 /* ---- every small damage of a real header ---- */
 
 static uint32_t state = 1;
@@ -367,6 +379,7 @@ int main(void)
 	tcase_add_test(c, test_index);
 	tcase_add_test(c, test_unlisted);
 	tcase_add_test(c, test_nothing);
+	tcase_add_test(c, test_no_file);
 	tcase_add_checked_fixture(d, setup, teardown);
 	tcase_set_timeout(d, 120);
 	tcase_add_loop_test(d, test_damage, 0, 14);
