@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "contract/report.h"
+#include "contract/tests/man_check.h"
 #include "edit.h"
 
 #define BOOK52 "oracle-goldens/models/book52-nvfp4"
@@ -178,6 +179,26 @@ START_TEST(test_help)
 		ck_assert_msg(strncmp(o->out, "usage: assay-engine ", 20) == 0, "%s: %s", commands[i], o->out);
 		ck_assert_str_eq(o->err, "");
 	}
+}
+END_TEST
+
+START_TEST(test_man_page)
+{
+	static const char *const commands[] = { "run", "generate", "bench", "info", "tokenize", "detokenize", "arms" };
+	char *page = man_page("docs/assay-engine.1"), *all = xstrdup("--help");
+
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		char *before = all, *line = xasprintf("%s --help", commands[i]);
+		const struct outcome *o = engine(line);
+
+		man_covers(page, o->out);
+		all = xasprintf("%s %s", before, o->out);
+		free(before);
+		free(line);
+	}
+	man_covers(all, page);
+	free(all);
+	free(page);
 }
 END_TEST
 
@@ -587,6 +608,7 @@ int main(void)
 	tcase_set_timeout(line, 60);
 	tcase_add_loop_test(line, test_refused, 0, COUNT(refused));
 	tcase_add_test(line, test_help);
+	tcase_add_test(line, test_man_page);
 	tcase_add_test(line, test_version);
 	tcase_add_test(line, test_arms);
 	tcase_add_test(line, test_text);

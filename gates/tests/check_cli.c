@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "beside_rig.h"
 #include "contract/file.h"
+#include "contract/tests/man_check.h"
 
 #define SHOW "gates/tests/show/"
 
@@ -126,7 +127,7 @@ END_TEST
 START_TEST(help_is_everywhere)
 {
 	static const char *const names[] = {"run", "judge", "explain", "show", "report", "record", "history", "compare", "capture",
-		"golden", "selftest", "doctor", "schema"};
+		"openai", "golden", "selftest", "doctor", "schema"};
 
 	ck_assert_int_eq(assay("--help"), 0);
 	ck_assert_str_eq(errors, "");
@@ -141,6 +142,26 @@ START_TEST(help_is_everywhere)
 		ck_assert_str_eq(errors, "");
 		free(usage);
 	}
+}
+END_TEST
+
+START_TEST(the_man_page_has_the_options)
+{
+	static const char *const names[] = {"run", "judge", "explain", "show", "report", "record", "history", "compare", "capture",
+		"openai", "golden", "selftest", "doctor", "schema"};
+	char *page = man_page("docs/assay.1"), *all = xstrdup("--help");
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char *before = all;
+
+		ck_assert_int_eq(assay(names[i], "--help"), 0);
+		man_covers(page, out);
+		all = xasprintf("%s %s", before, out);
+		free(before);
+	}
+	man_covers(all, page);
+	free(all);
+	free(page);
 }
 END_TEST
 
@@ -375,6 +396,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, what_is_refused_is_said_on_stderr, 0, sizeof(refused) / sizeof(refused[0]));
 	tcase_add_test(tc, help_is_everywhere);
+	tcase_add_test(tc, the_man_page_has_the_options);
 	tcase_add_test(tc, version_names_the_build);
 	tcase_add_test(tc, schemas_are_printed_as_they_are);
 	tcase_add_test(tc, doctor_names_what_there_is);
