@@ -126,13 +126,30 @@ static int parse_run(int argc, char **argv, struct run_options *o, struct overri
 
 /* ---- run ---- */
 
+/* As a shell reads it back. */
+static void print_word(const char *word)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=,:+@%";
+
+	if (*word && !word[strspn(word, plain)]) {
+		fprintf(stderr, " %s", word);
+		return;
+	}
+	fputs(" '", stderr);
+	for (; *word; word++)
+		fprintf(stderr, *word == '\'' ? "'\\''" : "%c", *word);
+	fputc('\'', stderr);
+}
+
 static int end_interrupted(const struct run *r, const struct run_options *o)
 {
 	fprintf(stderr, "assay: interrupted; the legs that ran are kept. To resume:");
 	for (int i = 0; i < o->argc; i++)
-		fprintf(stderr, strpbrk(o->argv[i], " \t") ? " '%s'" : " %s", o->argv[i]);
-	if (!o->out)
-		fprintf(stderr, " --out %s", r->dir);
+		print_word(o->argv[i]);
+	if (!o->out) {
+		print_word("--out");
+		print_word(r->dir);
+	}
 	fputc('\n', stderr);
 	return 128 + r->stopped;
 }

@@ -78,7 +78,7 @@ static int capture(const char *profiles)
 	char *recipe = xasprintf("%s/capture.yaml", dir);
 	char *text = xasprintf("schema: assay/capture/1\nname: captured\nmodel: %s/" MODEL "\nprompts: %s/" GOLDEN "\ngolden: %s/out.json\n"
 			       "tokens: 6\nprofiles:\n%s", here, here, dir, profiles);
-	char *command = xasprintf("%s capture %s > %s/said.txt 2>&1", assay, recipe, dir);
+	char *command = xasprintf("'%s' capture %s > %s/said.txt 2>&1", assay, recipe, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	int status = system(command);
@@ -218,7 +218,7 @@ START_TEST(the_example_engine_passes_the_gate)
 {
 	if (!has_python())
 		return;
-	char *command = xasprintf("%s run recipes/examples/foreign-engine.yaml --quiet --out %s/run > %s/said.txt 2>&1", assay, dir, dir);
+	char *command = xasprintf("'%s' run recipes/examples/foreign-engine.yaml --quiet --out %s/run > %s/said.txt 2>&1", assay, dir, dir);
 	char *path = xasprintf("%s/run/verdict.json", dir);
 
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 0);

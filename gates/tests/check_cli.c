@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(output_that_cannot_be_written_is_an_error)
 {
-	char *command = xasprintf("%s show " SHOW "crashed >/dev/full 2>%s/err", assay, dir);
+	char *command = xasprintf("'%s' show " SHOW "crashed >/dev/full 2>%s/err", assay, dir);
 	int status = system(command);
 
 	ck_assert_int_eq(WEXITSTATUS(status), 2);

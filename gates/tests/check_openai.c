@@ -438,7 +438,7 @@ static int run_leg(const char *modes, const char *more)
 	char *text = xasprintf("schema: assay/recipe/1\nname: server\nkind: gate\nmodel: %s/" MODEL "\ngolden: %s/" GOLDEN "\nprompts: [p0, p3]\n"
 			       "steps: 5\nmodes: [%s]\ntimeout_s: 20\nlegs: {served: {engine: {openai: \"%s\", model: replayed}}}\n%s",
 			       getcwd((char[4096]){0}, 4096), getcwd((char[4096]){0}, 4096), modes, server.url, more);
-	char *command = xasprintf("%s run %s --quiet --out %s/run > %s/out 2>&1", assay, recipe, dir, dir);
+	char *command = xasprintf("'%s' run %s --quiet --out %s/run > %s/out 2>&1", assay, recipe, dir, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	int status = system(command);
@@ -498,8 +498,8 @@ START_TEST(no_key_is_written)
 	char *text = xasprintf("schema: assay/recipe/1\nname: server\nkind: gate\nmodel: %s/" MODEL "\ngolden: %s/" GOLDEN "\nprompts: [p0]\n"
 			       "steps: 5\nlegs: {served: {engine: {openai: \"%s\", model: replayed, key_env: CHECK_OPENAI_KEY}}}\n",
 			       getcwd((char[4096]){0}, 4096), getcwd((char[4096]){0}, 4096), server.url);
-	char *command = xasprintf("%s run %s --quiet --out %s/run > %s/out 2>&1; grep -r s3cret %s", assay, recipe, dir, dir, dir);
-	char *without = xasprintf("rm -r %s/run; %s run %s --quiet --out %s/run > %s/out 2>&1", dir, assay, recipe, dir, dir);
+	char *command = xasprintf("'%s' run %s --quiet --out %s/run > %s/out 2>&1; grep -r s3cret %s", assay, recipe, dir, dir, dir);
+	char *without = xasprintf("rm -r %s/run; '%s' run %s --quiet --out %s/run > %s/out 2>&1", dir, assay, recipe, dir, dir);
 
 	ck_assert_int_eq(file_write(recipe, text, strlen(text), &err), 0);
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);

@@ -396,8 +396,8 @@ static int race(const char *more, int dies)
 				 "  better: {total: {gathers: 0}}\n  rest: {total: {gathers: 0}}\nspeed: {pairs: [[good, better]], runs: 5}\n", canned, canned);
 	char *script = xasprintf("#!/bin/sh\necho \"$@\" | sed 's/.*--leg \\([a-z]*\\) .*--mode \\([a-z,]*\\) .*/\\1 \\2/' >>%s/calls\n"
 				 "[ %d -eq 0 ] || [ $(wc -l <%s/calls) -lt %d ] || { echo 'assay-engine: out of luck' >&2; exit 1; }\n"
-				 "exec %s \"$@\"\n", place, dies, place, dies, fake);
-	char *command = xasprintf("%s run %s/recipe.yaml --engine %s/engine --out %s/run %s >%s/out 2>%s/err", assay, place, place, place, more,
+				 "exec '%s' \"$@\"\n", place, dies, place, dies, fake);
+	char *command = xasprintf("'%s' run %s/recipe.yaml --engine %s/engine --out %s/run %s >%s/out 2>%s/err", assay, place, place, place, more,
 				  place, place);
 
 	put_file("recipe.yaml", 0600, recipe);
