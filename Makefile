@@ -219,7 +219,7 @@ valgrind: all $(tests) ## every test under valgrind (slow)
 	$(Q)CK_TIMEOUT_MULTIPLIER=100 TEST_TIMEOUT_S=7200 sh scripts/run-tests.sh \
 	 --with 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite' $(tests)
 
-lint: $(BUILD)/version_info.h libraries ## the house rules, cppcheck and clang-tidy where installed
+lint: $(BUILD)/version_info.h libraries ## the house rules, cppcheck, clang and clang-tidy where installed
 	$(Q)sh scripts/lint.sh -std=c11 $(CPPFLAGS) $(PKG_CFLAGS)
 
 goldens: all ## capture the transformers golden anew on a CPU and show the difference (PYTHON=one with the requirements)

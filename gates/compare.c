@@ -40,8 +40,9 @@ static void add_leg(struct table *table, const char *name, int run, const json_t
 			  (long long)json_integer_value(json_object_get(tokens, "compared")));
 	else
 		table_add(table, TINT_NONE, "%s", leg ? "-" : "");
-	table_add(table, TINT_NONE, leg ? "R %s" : "", show_number(show_get(leg, "R"), 3, R, sizeof R));
-	table_add_right(table, TINT_NONE, leg ? "%s ms/token" : "", show_number(show_get(leg, "ms_per_token"), 3, ms, sizeof ms));
+	table_add(table, TINT_NONE, "%s%s", leg ? "R " : "", leg ? show_number(show_get(leg, "R"), 3, R, sizeof R) : "");
+	table_add_right(table, TINT_NONE, "%s%s", leg ? show_number(show_get(leg, "ms_per_token"), 3, ms, sizeof ms) : "",
+			leg ? " ms/token" : "");
 }
 
 /* A line per leg and run: what a reader looks for first. */

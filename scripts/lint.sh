@@ -1,6 +1,6 @@
 #!/bin/sh
-# The house rules that a machine can see, then clang-tidy and cppcheck where they are installed.
-# lint.sh [FLAG]...: the compiler flags that clang-tidy needs.
+# The house rules that a machine can see, then cppcheck, clang and clang-tidy where they are installed.
+# lint.sh [FLAG]...: the compiler flags that clang and clang-tidy need.
 set -u
 
 failed=0
@@ -68,6 +68,14 @@ if command -v cppcheck >/dev/null 2>&1; then
 		--suppress=nullPointerRedundantCheck --suppress=unknownMacro --suppress=internalAstError $code || failed=1
 else
 	echo "lint: cppcheck skipped, it is not installed"
+fi
+if command -v clang >/dev/null 2>&1; then
+	echo "lint: clang compiles it too"
+	for f in $(echo "$code" | grep -v '^engine/cuda/'); do
+		clang "$@" -Wall -Wextra -Werror -fsyntax-only -DLEVEL=portable -DLEVEL_HEADER='"vec_portable.h"' "$f" || failed=1
+	done
+else
+	echo "lint: clang skipped, it is not installed"
 fi
 if command -v clang-tidy >/dev/null 2>&1; then
 	echo "lint: clang-tidy"

@@ -1,6 +1,9 @@
 #include "level.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern const struct level cpu_level_portable;
 #if defined(__x86_64__)
@@ -17,10 +20,20 @@ const struct level *const cpu_levels[] = {
 
 static const struct level *forced;
 
+#if defined(__x86_64__)
+/* clang's __builtin_cpu_supports does not know it; what else it needs of the system comes with avx2. */
+static bool has_f16c(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 bool level_supported(const struct level *l)
 {
 #if defined(__x86_64__)
-	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
 		    __builtin_cpu_supports("bmi2");
 	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

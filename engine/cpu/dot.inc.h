@@ -80,7 +80,7 @@ ALWAYS void DOT(rows)(vf *acc, int rows, const struct linear *l, int r, const OP
 		s += S_BYTES;
 		x += P;
 	}
-	if (tail && GEMV_AHEAD)
+	if (tail && GEMV_AHEAD > 0)
 #pragma GCC unroll 16
 		for (int i = 0; i < rows; i++)
 			__builtin_prefetch(ahead + i * W_BYTES, 0, 2);
