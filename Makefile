@@ -44,9 +44,13 @@ ifeq ($(WITH_CUDA),1)
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_ARCHS := $(if $(filter all,$(ARCH)),80 86 87 89 90 100 103 110 120 121,$(patsubst sm_%,%,$(ARCH)))
 CUDA_ARCHS := $(filter $(CUDA_ARCHS),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)))
+comma      := ,
 GENCODE    := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
               -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-NVCCFLAGS  := -O3 -std=c++17 --fmad=false -lineinfo -Werror all-warnings -Xcompiler -Wall,-fno-threadsafe-statics $(GENCODE)
+NVCCFLAGS  := -O3 -std=c++17 --fmad=false -lineinfo -Werror all-warnings -Xcompiler -Wall,-fno-threadsafe-statics
+# wgmma exists in code for exactly sm_90: sm_90a.
+NVCCFLAGS_wide := $(if $(filter 90,$(CUDA_ARCHS)),-DASSAY_SM90A=1)
+GENCODE_wide   := $(subst arch=compute_90$(comma)code=sm_90,arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
 CPPFLAGS   += -DASSAY_CUDA -isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include
 CFLAGS_watch := -DASSAY_CUDA_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
 # cuBLASLt, CUPTI and NVML are opened at run time: the binary starts without them.
@@ -92,7 +96,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  NVCC    $<")
-	$(Q)$(NVCC) $(NVCCFLAGS) -I. -MMD -MP -MT $@ -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) $(NVCCFLAGS) $(NVCCFLAGS_$(basename $(notdir $<))) $(or $(GENCODE_$(basename $(notdir $<))),$(GENCODE)) -I. -MMD -MP -MT $@ -MF $(@:.o=.d) -c -o $@ $<
 
 LEVEL_avx2       := -mavx2 -mfma -mf16c -mbmi2
 LEVEL_avx512     := $(LEVEL_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
@@ -314,8 +318,8 @@ fuzz: $(fuzz) ## FUZZ_SECONDS=60: the readers under libFuzzer, each so long (cla
 # the libraries.
 $(BUILD)/flags: FORCE | libraries
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' | cmp -s - $@ || \
-	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS)' > $@
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS) $(GENCODE)' | cmp -s - $@ || \
+	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) CUDA=$(WITH_CUDA) $(NVCCFLAGS) $(GENCODE)' > $@
 
 # Outside its own repository the revision is unknown.
 VERSION := 0.1.0

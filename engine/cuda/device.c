@@ -201,6 +201,7 @@ static int find_device(struct device *dev, struct err *err)
 	if (p.major < 8)
 		return err_set(err, ERR_CANNOT_RUN, "backend cuda: %s is %s; sm_80 or later is needed", p.name, dev->arch);
 	OPEN(launch_check(&ptx, &binary));
+	OPEN(launch_product_wide_open(p.major == 9 && p.minor == 0 ? p.multiProcessorCount : 0));
 	launch_overlap = p.major >= 9;
 	dev->fused = p.major >= 9 && dev->bf16 && !cuda_unfused;
 	dev->capability = p.major * 10 + p.minor;

@@ -25,7 +25,7 @@ static void operand(struct device *dev, struct product *p, const struct expert_t
 		return;
 	p->x = dev->operand;
 	p->ldx = packed ? (t->in + TILE_STEP - 1) / TILE_STEP * TILE_STEP : t->in;
-	RUN(dev, launch_act(dev->operand, p->ldx, packed, x, t->in, t->act ? div : 1, t->in, ACT_NONE, 0,
+	RUN(dev, launch_act(dev->operand, p->ldx, packed && product_is_wide(p->plan.width) ? 2 : packed, x, t->in, t->act ? div : 1, t->in, ACT_NONE, 0,
 			    t->act ? t->packed : NULL, t->act ? t->raw : NULL, expert, rows, dev->stream));
 }
 

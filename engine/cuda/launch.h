@@ -56,6 +56,12 @@ __host__ __device__
 #endif
 static inline int product_of(int format, int act) { return format == FORMAT_FP8 && act == ACT_FP8 ? PRODUCT_W8A8 : format; }
 
+/* Where column c of a row lies in the operand of a wide product: every run of 32 columns is 4 x 4 pairs, transposed. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+static inline int wide_column(int c) { return (c & ~31) | (c >> 1 & 3) << 3 | (c >> 3 & 3) << 1 | (c & 1); }
+
 /* The residual stream h[T, H] and what is still to be added to it: y, or the parts of a MoE block, or nothing. */
 struct residual {
 	float *h;
@@ -84,7 +90,7 @@ struct expert_plan {
 
 struct product {                      /* y[T, out] = x[T, in] W^T * scale + bias */
 	float *y;                     /* or NULL */
-	uint16_t *y_bf16;             /* or NULL: the result as the operand of another product */
+	uint16_t *y_bf16;             /* or NULL: the result as the operand of another product of as many rows */
 	const void *x;                /* operand rows [T, steps * 64] for packed, float for raw matrices */
 	int ldy, ldy_bf16, ldx, T;
 	int bf16, relu2;              /* round the result; square its positive part (rounded again) */
@@ -134,7 +140,7 @@ cudaError_t launch_relu2(float *x, int64_t n, int bf16, cudaStream_t s);
 cudaError_t launch_pack(char *to, struct raw_matrix from, int tiles, int steps, cudaStream_t s);
 /* Operand rows for a product: row e from x row e / div, quantised as `act` says.  table[expert[e]] gives act and
  * input_scale where table is not NULL.  packed: bf16, or fp16 for ACT_FP8, whose values it holds as well (ld a multiple
- * of 64, zeros behind `in`); else float. */
+ * of 64, zeros behind `in`; 2: in the order of wide_column); else float. */
 cudaError_t launch_act(void *to, int ld, int packed, const float *x, int ldx, int div, int in, int act, float input_scale,
 		       const struct packed_matrix *table, const struct raw_matrix *raw_table, const int32_t *expert,
 		       int rows, cudaStream_t s);
@@ -150,6 +156,15 @@ cudaError_t launch_codes(uint8_t *to, int ld, const float *x, int ldx, int in, f
 /* y = d (+ bias), rounded: the epilogue of a library product. */
 cudaError_t launch_finish(float *y, int ldy, const float *d, int ldd, const float *bias, int out, int T, int bf16,
 			  cudaStream_t s);
+
+/* wide.cu: products of many token rows on wgmma (sm_90), in the order of linear.cu, which calls them; runs of 128 rows. */
+/* Is a product of runs of up to `rows` rows, or of that many rows, of this kind?  Then its operand is one of columns in the
+ * order of wide_column. */
+int product_is_wide(int rows);
+cudaError_t launch_product_wide(struct product p, struct packed_matrix w, const struct packed_matrix *table, int kind, int tiles,
+				int runs, cudaStream_t s);
+/* Once per device, whose multiprocessors are of sm_90.  0 of them, or never called: there are no wide products. */
+cudaError_t launch_product_wide_open(int multiprocessors);
 
 /* stream.cu: products of at most 8 token rows that keep the memory busy across kernels (sm_90 and later) */
 enum { OUTPUT_FLOAT, OUTPUT_CONV, OUTPUT_KV, OUTPUT_RELU2 };
@@ -304,7 +319,7 @@ struct scan_args { int T, Q, first, chunks; float *sums, *states; };
 cudaError_t launch_ssm_chunk_state(struct ssm_args a, struct scan_args c, cudaStream_t s);
 cudaError_t launch_ssm_chunk_pass(struct ssm_args a, struct scan_args c, cudaStream_t s);
 cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStream_t s);
-/* All three for one chunk of one token; bit-equal to them. */
+/* All three for one chunk of one token: the same in plain fp32 sums. */
 cudaError_t launch_ssm_chunk_token(struct ssm_args a, cudaStream_t s);
 
 /* attn.cu */

@@ -37,7 +37,7 @@ void cuda_product(struct device *dev, float *y, int ldy, const float *x, int ldx
 	if (packed || act != ACT_NONE) {
 		p.x = dev->operand;
 		p.ldx = packed ? m->packed.steps * TILE_STEP : w->in;
-		RUN(dev, launch_act(dev->operand, p.ldx, packed, x, ldx, 1, w->in, act, w->input_scale, NULL, NULL, NULL, T,
+		RUN(dev, launch_act(dev->operand, p.ldx, packed && product_is_wide(T) ? 2 : packed, x, ldx, 1, w->in, act, w->input_scale, NULL, NULL, NULL, T,
 				    dev->stream));
 	}
 	if (packed) {

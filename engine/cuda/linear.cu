@@ -4,7 +4,7 @@
 /* Products of few or many token rows with a matrix, one block for some of its tiles.
  *
  * Order of a sum, whatever the number of rows: warp s takes steps s, s + 8, ... in ascending order; the eight partial
- * sums are added in the order of the warps.  stream.cu adds in the same order. */
+ * sums are added in the order of the warps.  stream.cu and wide.cu add in the same order. */
 
 /* ---- which rows a block serves, and what becomes of a sum ---- */
 struct rows { int first, count, expert; };
@@ -231,8 +231,8 @@ __device__ static inline void all_steps(float sum[2][8][4], struct stage<F> *sta
 	}
 }
 
-/* For many rows: a block owns 8 tiles and up to 128 token rows, warp w tiles 2 (w / 2) and + 1 for every other run of 8 rows.
- * Weights and x aligned to 16. */
+/* For many rows where wide.cu has no kernel: a block owns 8 tiles and up to 128 token rows, warp w tiles 2 (w / 2) and + 1 for
+ * every other run of 8 rows.  Weights and x aligned to 16. */
 template <int F>
 __global__ void __launch_bounds__(WIDE_THREADS, 1) product_wide(struct product p, struct packed_matrix w,
 								 const struct packed_matrix *table)
@@ -321,9 +321,31 @@ __global__ void act_rows(void *to, int ld, int packed, const float *x, int ldx, 
 	if (c >= ld)
 		return;
 	if (packed)
-		((uint16_t *)to)[(int64_t)e * ld + c] = operand_bits(v, act);
+		((uint16_t *)to)[(int64_t)e * ld + (packed == 2 ? wide_column(c) : c)] = operand_bits(v, act);
 	else
 		((float *)to)[(int64_t)e * ld + c] = v;
+}
+
+/* The same for packed rows whose columns come in fours.  A thread owns four, four neighbouring lanes an NVFP4 block. */
+__global__ void __launch_bounds__(256) act_quads(uint16_t *to, int ld, int wide, const float *x, int ldx, int div, int in, int act,
+						  float input_scale, const struct packed_matrix *table, const int32_t *expert, int rows)
+{
+	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	int quads = ld / 4, e = (int)(i / quads), c = (int)(i % quads) * 4;
+	grid_release();
+	grid_wait();
+	bool is = e < rows;
+	if (table && is)
+		act = table[expert[e]].act, input_scale = table[expert[e]].input_scale;
+	float4 v = is && c < in ? *(const float4 *)(x + (int64_t)(e / div) * ldx + c) : make_float4(0, 0, 0, 0);
+	v = act_quad(v, act, 1.0f / input_scale);
+	uint16_t *row = to + (int64_t)e * ld;
+	if (is && !wide)
+		store_quad(row + c, v, act);
+	else if (is) {
+		*(ushort2 *)(row + wide_column(c)) = make_ushort2(operand_bits(v.x, act), operand_bits(v.y, act));
+		*(ushort2 *)(row + wide_column(c + 2)) = make_ushort2(operand_bits(v.z, act), operand_bits(v.w, act));
+	}
 }
 
 /* e4m3 codes for the library's FP8 product.  A block owns a row; zeros behind `in` and behind the last row. */
@@ -417,6 +439,9 @@ cudaError_t launch_act(void *to, int ld, int packed, const float *x, int ldx, in
 		       const struct packed_matrix *table, const struct raw_matrix *raw_table, const int32_t *expert,
 		       int rows, cudaStream_t s)
 {
+	if (packed && !raw_table && in % 4 == 0 && ldx % 4 == 0 && (uintptr_t)x % 16 == 0)
+		return launch(act_quads, (unsigned)(((int64_t)rows * (ld / 4) + 255) / 256), 256, 0, s, (uint16_t *)to, ld, packed == 2, x, ldx, div, in,
+			      act, input_scale, table, expert, rows);
 	return launch(act_rows, dim3(rows, (ld + 255) / 256), 256, 0, s, to, ld, packed, x, ldx, div, in, act, input_scale, table, raw_table,
 		      expert);
 }
@@ -442,6 +467,8 @@ static cudaError_t launch_tiles(struct product p, struct packed_matrix w, const 
 static cudaError_t launch_kind(struct product p, struct packed_matrix w, const struct packed_matrix *table, int kind,
 			       int tiles, int width, int runs, cudaStream_t s)
 {
+	if (product_is_wide(width))
+		return launch_product_wide(p, w, table, kind, tiles, runs, s);
 	switch (kind) {
 	case FORMAT_BF16: return launch_tiles<FORMAT_BF16>(p, w, table, tiles, width, runs, s);
 	case FORMAT_FP8: return launch_tiles<FORMAT_FP8>(p, w, table, tiles, width, runs, s);
