@@ -1,27 +1,19 @@
 #include "launch.h"
+#include "scan.cuh"
 
 /* Chunked SSD (docs/model.md, 3.3.2) in three kernels: what each chunk adds to the state, the states between chunks, the
- * outputs.  All products run over tiles of 64 x 64 with fp32 sums in ascending order of the inner index: fixed. */
+ * outputs.  All products run over tiles of 64 x 64 with fp32 sums in ascending order of the inner index: fixed.  Under compute:
+ * bf16 the first and the last are ssd.cu's where the shapes allow. */
 
 #define SIDE 64               /* of an output tile */
 #define DEEP 16               /* inner indices staged together */
 #define THREADS 256           /* each owns 4 x 4 outputs */
 
-struct chunk { int start, length; };
-
-__device__ static inline struct chunk chunk_at(const struct scan_args &c, int i)
-{
-	struct chunk k;
-	k.start = i == 0 ? 0 : c.first + (i - 1) * c.Q;
-	k.length = min(i == 0 ? c.first : c.Q, c.T - k.start);
-	return k;
-}
-
 /* d[i] = clamp(softplus(dt + bias)) and cs[i] = sum of A d up to i, for the chunk's tokens of head h; ends in a barrier. */
 __device__ static void chunk_decay(float *d, float *cs, const struct ssm_args &a, struct chunk k, int h)
 {
 	for (int i = threadIdx.x; i < k.length; i += THREADS)
-		d[i] = fminf(fmaxf(softplus(a.dt[(int64_t)(k.start + i) * a.lddt + h] + a.dt_bias[h]), a.lo), a.hi);
+		d[i] = time_step(a, k, i, h);
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		float sum = 0;
@@ -104,7 +96,8 @@ __global__ void __launch_bounds__(THREADS, 3) ssm_chunk_states(struct ssm_args a
 }
 
 /* S_c = exp(cs_last) S_{c-1} + T_c in fp32 from the carried state; states[c] becomes S_{c-1}, the last S the new state.  A
- * thread owns one element of the state through all chunks. */
+ * thread owns one element of the state through all chunks, PASSED of which it loads together. */
+#define PASSED 8
 __global__ void ssm_chunk_pass(struct ssm_args a, struct scan_args c)
 {
 	int64_t size = (int64_t)a.heads * a.head_dim * a.state_size, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -114,10 +107,18 @@ __global__ void ssm_chunk_pass(struct ssm_args a, struct scan_args c)
 		return;
 	int h = (int)(i / (a.head_dim * a.state_size));
 	float S = load_as_float(a.state, i, a.kind);
-	for (int k = 0; k < c.chunks; k++) {
-		float add = c.states[k * size + i];
-		c.states[k * size + i] = S;
-		S = fmaf(expf(c.sums[k * a.heads + h]), S, add);
+	for (int k0 = 0; k0 < c.chunks; k0 += PASSED) {
+		float add[PASSED], sum[PASSED];
+#pragma unroll
+		for (int k = 0; k < PASSED; k++)
+			if (k0 + k < c.chunks)
+				add[k] = c.states[(k0 + k) * size + i], sum[k] = c.sums[(k0 + k) * a.heads + h];
+#pragma unroll
+		for (int k = 0; k < PASSED; k++)
+			if (k0 + k < c.chunks) {
+				c.states[(k0 + k) * size + i] = S;
+				S = fmaf(expf(sum[k]), S, add[k]);
+			}
 	}
 	store_from_float(a.state, i, S, a.kind);
 }
@@ -169,8 +170,8 @@ __global__ void __launch_bounds__(THREADS, 2) ssm_chunk_out(struct ssm_args a, s
 		}
 }
 
-/* All three for a scan of one token, bit-equal to them: the state is read and written once.  A block owns 32 channels of a
- * head; a warp passes on rows of the state, then each lane of the first sums one output. */
+/* All three for a scan of one token, bit-equal to them (to those of ssd.cu: to rounding): the state is read and written once.
+ * A block owns 32 channels of a head; a warp passes on rows of the state, then each lane of the first sums one output. */
 #define TOKEN_CHANNELS 32
 #define TOKEN_THREADS 128
 __global__ void __launch_bounds__(TOKEN_THREADS) ssm_chunk_out_token(struct ssm_args a)
@@ -211,6 +212,8 @@ static unsigned tiles_of(int n) { return (unsigned)((n + SIDE - 1) / SIDE); }
 
 cudaError_t launch_ssm_chunk_state(struct ssm_args a, struct scan_args c, cudaStream_t s)
 {
+	if (ssd_fits(a, c))
+		return launch_ssd_states(a, c, s);
 	return launch(ssm_chunk_states, dim3(a.heads, c.chunks, tiles_of(a.head_dim) * tiles_of(a.state_size)), THREADS,
 		      2 * c.Q * sizeof(float), s, a, c);
 }
@@ -224,6 +227,8 @@ cudaError_t launch_ssm_chunk_pass(struct ssm_args a, struct scan_args c, cudaStr
 cudaError_t launch_ssm_chunk_out(struct ssm_args a, struct scan_args c, cudaStream_t s)
 {
 	int longest = c.T < c.Q ? c.T : c.Q;
+	if (ssd_fits(a, c))
+		return launch_ssd_out(a, c, s);
 	return launch(ssm_chunk_out, dim3(a.heads, c.chunks, tiles_of(longest) * tiles_of(a.head_dim)), THREADS,
 		      2 * c.Q * sizeof(float), s, a, c);
 }
