@@ -1,4 +1,5 @@
 #include "launch.h"
+#include "matrix.cuh"
 
 /* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of 64, which are merged in ascending order by `merge`, in the same arithmetic whether one block takes them all (many
  * rows) or one block each (few rows).  So a row's result depends on its position alone.  Under compute: bf16 both products
@@ -191,7 +192,7 @@ __device__ static inline void load_eight(uint16_t *to, const void *cache, int64_
 		to[i] = i < n ? bf16_bits(load_as_float(cache, at + i, kind)) : 0;
 }
 
-/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero.  Waits for its own copies. */
+/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero.  Its copies are to be waited for. */
 __device__ static void load_tile(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count)
 {
 	int hd = a.head_dim, row = a.kv_heads * hd, runs = s.width / 8, j = threadIdx.x / runs, d = threadIdx.x % runs * 8;
@@ -206,8 +207,9 @@ __device__ static void load_tile(const struct half_tile &s, const struct attn_ar
 		else
 			j = (i + THREADS) / runs, d = (i + THREADS) % runs * 8;
 	}
-	asm volatile("cp.async.wait_all;" ::: "memory");
 }
+
+__device__ static inline void wait_copies(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /* score[16][64] = q k^T * scale; warp w owns positions 16 w .. 16 w + 15, a lane rows g and g + 8. */
 __device__ static void tile_products(const struct half_tile &s, float scale, int count)
@@ -329,6 +331,7 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 		int count = min(TILE, n - split * TILE);
 		__syncthreads();
 		load_tile(s, a, k0, v0, split * TILE, count);
+		wait_copies();
 		__syncthreads();
 		tile_products(s, scale, count);
 		__syncthreads();
@@ -351,6 +354,155 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 			put(a, t, (h0 + h) * hd + d, O[r / 4][r % 4] * vs / L[i]);
 		if (a.part && d == 0)
 			to[hd] = M[i], to[hd + 1] = L[i];
+	}
+}
+
+/* ---- many rows ---- */
+#define TOKENS 4              /* token rows of a block, a warp each */
+#define CHANNELS 128          /* most channels of a head */
+#define LDC (CHANNELS + PAD)
+enum { Q_ELEMENTS = TOKENS * Q_HEADS * LDC, TILE_ELEMENTS = TILE * LDC, MANY_ELEMENTS = Q_ELEMENTS + 4 * TILE_ELEMENTS };
+
+/* p = weights of a tile's scores against its own maximum, in place; m and l of rows g and g + 8.  Sums in tile_weights' order. */
+__device__ static inline void row_weights(float p[TILE / 8][4], float m[2], float l[2])
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		float top = -INFINITY, z[2];
+#pragma unroll
+		for (int n = 0; n < TILE / 8; n++)
+			top = fmaxf(top, fmaxf(p[n][2 * r], p[n][2 * r + 1]));
+		top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
+		top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
+#pragma unroll
+		for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+			for (int e = 2 * r; e < 2 * r + 2; e++)
+				p[n][e] = expf(p[n][e] - top);
+#pragma unroll
+		for (int e = 0; e < 2; e++) {         /* the tree of warp_sum: position bits 5, 4, 3, 2, 1, 0 */
+			float u[4];
+#pragma unroll
+			for (int n = 0; n < 4; n++)
+				u[n] = p[n][2 * r + e] + p[n + 4][2 * r + e];
+			z[e] = (u[0] + u[2]) + (u[1] + u[3]);
+			z[e] += __shfl_xor_sync(FULL, z[e], 2);
+			z[e] += __shfl_xor_sync(FULL, z[e], 1);
+		}
+		m[r] = top, l[r] = z[0] + z[1];
+	}
+}
+
+/* One tile of positions against one token's 16 query heads, by a warp: what tile_products, tile_weights and tile_output do. */
+__device__ static inline void row_tile(float o[CHANNELS / 8][4], float m[2], float l[2], const uint16_t *q, const uint16_t *k,
+				       const uint16_t *v, float scale, int count)
+{
+	float p[TILE / 8][4] = {};
+#pragma unroll
+	for (int d = 0; d < CHANNELS; d += 16) {
+		uint32_t a[4], b[4];
+		matrices<false>(a, q + d + lane_at<false>(LDC));
+#pragma unroll
+		for (int n = 0; n < TILE / 8; n += 2) {
+			matrices<false>(b, k + n * 8 * LDC + d + lane_at<true>(LDC));
+			mma(p[n], a[0], a[1], a[2], a[3], b[0], b[1]);
+			mma(p[n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+		}
+	}
+#pragma unroll
+	for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			p[n][e] = n * 8 + (int)threadIdx.x % 4 * 2 + e % 2 < count ? p[n][e] * scale : -INFINITY;
+	row_weights(p, m, l);
+#pragma unroll
+	for (int n = 0; n < CHANNELS / 8; n++)
+		o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
+#pragma unroll
+	for (int j = 0; j < TILE; j += 16) {
+		uint32_t high[4], low[4], b[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			float x = p[j / 8 + i / 2][i % 2 * 2], y = p[j / 8 + i / 2][i % 2 * 2 + 1];
+			high[i] = pair_of(x, y);
+			low[i] = pair_of(x - __uint_as_float(high[i] << 16), y - __uint_as_float(high[i] & 0xffff0000u));
+		}
+#pragma unroll
+		for (int n = 0; n < CHANNELS / 8; n += 2) {
+			matrices<true>(b, v + j * LDC + n * 8 + lane_at<false>(LDC));
+			mma(o[n], low[0], low[1], low[2], low[3], b[0], b[1]);
+			mma(o[n], high[0], high[1], high[2], high[3], b[0], b[1]);
+			mma(o[n + 1], low[0], low[1], low[2], low[3], b[2], b[3]);
+			mma(o[n + 1], high[0], high[1], high[2], high[3], b[2], b[3]);
+		}
+	}
+}
+
+/* Queries of four token rows as bf16; zeros for heads that are none. */
+__device__ static inline void bring_queries(uint16_t *to, const struct attn_args &a, int t0, int T, int h0, int heads)
+{
+#pragma unroll 2
+	for (int i = threadIdx.x; i < TOKENS * Q_HEADS * CHANNELS / 4; i += THREADS) {
+		int t = min(t0 + i / (Q_HEADS * CHANNELS / 4), T - 1), h = i / (CHANNELS / 4) % Q_HEADS, d = i % (CHANNELS / 4) * 4;
+		float4 v = h < heads ? *(const float4 *)(a.q + ((int64_t)t * a.heads + h0 + h) * CHANNELS + d) : make_float4(0, 0, 0, 0);
+		*(uint2 *)(to + i / (CHANNELS / 4) * LDC + d) = make_uint2(pair_of(v.x, v.y), pair_of(v.z, v.w));
+	}
+}
+
+/* The bits of attention_tiles with all splits, for heads of CHANNELS channels.  A block owns four token rows, which share the
+ * tiles of keys and values where their slots are the same, and up to 16 query heads of one kv head; a warp owns a row. */
+__global__ void __launch_bounds__(THREADS, 2) attention_many_tiles(struct attn_args a, int T)
+{
+	extern __shared__ __align__(16) uint16_t pool[];
+	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, kv = blockIdx.y / groups, warp = threadIdx.x / WARP;
+	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), lane = threadIdx.x % WARP;
+	int t0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * TOKENS, t = min(t0 + warp, T - 1);   /* long rows first */
+	uint16_t *const tiles = pool + Q_ELEMENTS;
+	grid_release();
+	grid_wait();
+	int slot = a.slots[t], n = a.pos[t] + 1;
+	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)CHANNELS));
+	bring_queries(pool, a, t0, T, h0, heads);
+	float M[2] = { -INFINITY, -INFINITY }, L[2] = {}, O[CHANNELS / 8][4] = {};
+#pragma unroll 1
+	for (int lead = 0; lead < TOKENS && t0 + lead < T; lead++) {
+		int same = a.slots[t0 + lead], longest = 0;
+		bool done = false;
+		for (int u = 0; u < TOKENS && t0 + u < T; u++)
+			if (a.slots[t0 + u] == same)
+				done |= u < lead, longest = max(longest, a.pos[t0 + u] + 1);
+		if (done)
+			continue;
+		int64_t k0 = same * a.k_stride + kv * CHANNELS, v0 = same * a.v_stride + kv * CHANNELS;
+		struct half_tile s = { .width = CHANNELS };
+		auto load = [&](int split) {
+			s.k = tiles + split % 2 * 2 * TILE_ELEMENTS, s.v = s.k + TILE_ELEMENTS;
+			load_tile(s, a, k0, v0, split * TILE, min(TILE, longest - split * TILE));
+		};
+		__syncthreads();
+		load(0);
+#pragma unroll 1
+		for (int split = 0; split * TILE < longest; split++) {
+			wait_copies();
+			__syncthreads();
+			if ((split + 1) * TILE < longest)
+				load(split + 1);
+			if (slot != same || split * TILE >= n)
+				continue;
+			const uint16_t *k = tiles + split % 2 * 2 * TILE_ELEMENTS;
+			float o[CHANNELS / 8][4], m[2], l[2];
+			row_tile(o, m, l, pool + warp * Q_HEADS * LDC, k, k + TILE_ELEMENTS, scale, min(TILE, n - split * TILE));
+			merge_rows<CHANNELS / 8>(M, L, O, m, l, o);
+		}
+	}
+	float vs = a.kind == KIND_FP8 ? a.v_scale : 1.0f;
+	if (t0 + warp >= T)
+		return;
+#pragma unroll
+	for (int r = 0; r < CHANNELS / 2; r++) {
+		int i = r % 4 / 2, h = lane / 4 + i * 8, d = r / 4 * 8 + lane % 4 * 2 + r % 2;
+		if (h < heads)
+			put(a, t, (h0 + h) * CHANNELS + d, O[r / 4][r % 4] * vs / L[i]);
 	}
 }
 
@@ -399,10 +551,19 @@ static cudaError_t launch_tiles(struct attn_args a, int T, cudaStream_t s)
 	return launch(attention_tiles<N>, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a);
 }
 
+static cudaError_t launch_many(struct attn_args a, int T, cudaStream_t s)
+{
+	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, shared = MANY_ELEMENTS * (int)sizeof(uint16_t);
+	cudaError_t e = cudaFuncSetAttribute(attention_many_tiles, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+	return e != cudaSuccess ? e : launch(attention_many_tiles, dim3((T + TOKENS - 1) / TOKENS, a.kv_heads * groups), THREADS, shared, s, a, T);
+}
+
 cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s)
 {
 	if (!a.bf16)
 		return launch_rows(a, T, s);
+	if (!a.part && a.head_dim == CHANNELS && (uintptr_t)a.q % 16 == 0)
+		return launch_many(a, T, s);
 	return a.head_dim <= 128 ? launch_tiles<4>(a, T, s) : launch_tiles<8>(a, T, s);
 }
 

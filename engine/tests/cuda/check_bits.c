@@ -1,5 +1,5 @@
 /* The same bits however a step is run: alone or in a batch of any size, twice, with and without graph replay, fused or
- * op by op.  Compared by the hash of every row of logits. */
+ * op by op; a prompt's attention row by row or split by split.  Compared by the hash of every row of logits. */
 #include <check.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -131,6 +131,39 @@ static void same(const char *dir, const char *what, const struct hashes *a, cons
 				      "%d and %d)", dir, what, slot, step, a->id[slot][step], b->id[slot][step]);
 }
 
+/* A prompt of `count` ids in a session of `slots`: whether its rows or their splits go to blocks depends on the latter. */
+static uint64_t prefill_hash(int count, int slots, bool unfused)
+{
+	struct model m = {0};
+	struct session s = {0};
+	struct arm arm = tiny_arm("backend=cuda");
+	struct logits_row row;
+	int32_t *ids = calloc((size_t)count, sizeof(*ids));
+
+	for (int i = 0; i < count; i++)
+		ids[i] = (i * 37 + i * i) % WIDE_VOCAB;
+	cuda_unfused = unfused;
+	open_wide(&m);
+	tiny_open(&s, &m, &arm, &(struct limits){ .rows = count, .slots = slots, .len = count + 8 });
+	session_prefill(&s, &row, 0, ids, count, -1);
+	session_release(&s);
+	model_release(&m);
+	cuda_unfused = false;
+	free(ids);
+	return row.xxh64;
+}
+
+START_TEST(test_long)
+{
+	static const int counts[] = { 63, 130, 309 };
+	int count = counts[_i];
+	uint64_t rows = prefill_hash(count, 1, false), again = prefill_hash(count, 1, true), splits = prefill_hash(count, count + 1, false);
+
+	ck_assert_msg(rows == again, "prompt of %d: other bits the second time", count);
+	ck_assert_msg(rows == splits, "prompt of %d: other bits where splits go to blocks", count);
+}
+END_TEST
+
 START_TEST(test_bits)
 {
 	static const int batches[] = { 2, 3, 8, 16, 20 };
@@ -168,10 +201,12 @@ END_TEST
 int main(void)
 {
 	Suite *s = suite_create("bits on cuda");
-	TCase *c = tcase_create("equal");
+	TCase *c = tcase_create("equal"), *prompts = tcase_create("long prompts");
 
 	tcase_add_loop_test(c, test_bits, 0, N_MODELS);
 	tcase_add_loop_test(c, test_fp32, 0, N_MODELS);
+	tcase_add_loop_test(prompts, test_long, 0, 3);
 	suite_add_tcase(s, c);
+	suite_add_tcase(s, prompts);
 	return cuda_test_run(s);
 }
