@@ -243,6 +243,50 @@ START_TEST(minutes_rest_on_the_mean)
 }
 END_TEST
 
+/* Minutes of the leg in which all is in its place and the batch is 1, after `n` of these rows in this order; 60 tokens, so
+ * that minutes are seconds a token. */
+static double minutes_of_plain(const struct design_row *rows, const int *order, int n)
+{
+	struct recipe r = { .kind = RECIPE_DISCRIMINATE };
+	struct design d = { .rows = xcalloc((size_t)n, sizeof *d.rows), .n_rows = n };
+	double minutes = NAN;
+
+	for (int i = 0; i < n; i++)
+		d.rows[i] = rows[order[i]];
+	design_measure(&d);
+	candidates_rank(&d, &r, NULL, 60);
+	for (int i = 0; i < d.n_candidates; i++) {
+		const int *v = d.candidates[i].arm.value;
+
+		if (v[FACTOR_PLACE_MAMBA] == PLACE_MAMBA_BACKEND && v[FACTOR_PLACE_ATTN] == PLACE_ATTN_BACKEND && v[FACTOR_BATCH] == 1)
+			minutes = d.candidates[i].minutes;
+	}
+	design_release(&d);
+	return minutes;
+}
+
+/* A leg that several rows lead to: the slowest of them counts, but for one that computes in the same places. */
+START_TEST(minutes_are_those_of_the_nearest_row)
+{
+	static const int orders[][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 2, 0, 1 }, { 0, 2, 1 } };
+	static const struct arm_at_list none;
+	struct design_row rows[3];
+
+	for (int i = 0; i < 3; i++) {
+		rows[i] = (struct design_row){ .name = "", .leg = i, .at = &none, .engine = "", .host = "", .seconds = 1 + 2 * i };
+		arm_init(&rows[i].arm);
+		rows[i].arm.value[FACTOR_PLACE_MAMBA] = i == 0 ? PLACE_MAMBA_HOST : PLACE_MAMBA_BACKEND;
+		rows[i].arm.value[FACTOR_PLACE_ATTN] = i == 1 ? PLACE_ATTN_HOST : PLACE_ATTN_BACKEND;
+		rows[i].arm.value[FACTOR_BATCH] = i == 2 ? 2 : 1;
+	}
+	for (int i = 0; i < 2; i++)
+		ck_assert_double_eq(minutes_of_plain(rows, orders[i], 2), 3);
+	rows[2].seconds = 0.5;
+	for (int i = 0; i < 4; i++)
+		ck_assert_double_eq(minutes_of_plain(rows, orders[i], 3), 0.5);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ladder");
@@ -259,6 +303,7 @@ int main(void)
 	tcase_add_test(c, a_count_of_forks_is_usual_from_one_in_twenty);
 	tcase_add_test(c, prompts_that_sent_nothing_fork_not);
 	tcase_add_test(c, minutes_rest_on_the_mean);
+	tcase_add_test(c, minutes_are_those_of_the_nearest_row);
 	suite_add_tcase(s, c);
 
 	SRunner *r = srunner_create(s);
