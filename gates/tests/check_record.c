@@ -60,6 +60,38 @@ START_TEST(a_run_is_kept_once)
 }
 END_TEST
 
+/* The nearest repository at or above the current directory; .git may be a file, as in a worktree. */
+START_TEST(the_root_is_looked_for_upwards)
+{
+	make_root();
+	char *real = realpath(root, NULL), *deep = path_join(real, "a/b"), *a = path_join(real, "a"), *git = path_join(real, ".git");
+	char *file = path_join(a, ".git"), *found_root;
+
+	ck_assert_msg(!file_mkdirs(deep, &err) && !file_mkdirs(git, &err), "%s", err.text);
+	ck_assert_int_eq(chdir(deep), 0);
+	found_root = record_root(&err);
+	ck_assert_str_eq(found_root, real);
+	free(found_root);
+	ck_assert_int_eq(chdir(real), 0);
+	found_root = record_root(&err);
+	ck_assert_str_eq(found_root, real);
+	free(found_root);
+	ck_assert_msg(!file_write(file, "gitdir: x\n", 10, &err), "%s", err.text);
+	ck_assert_int_eq(chdir(deep), 0);
+	found_root = record_root(&err);
+	ck_assert_str_eq(found_root, a);
+	free(found_root);
+	ck_assert_int_eq(chdir("/"), 0);
+	found_root = file_exists("/.git") ? NULL : record_root(&err);
+	ck_assert_ptr_null(found_root);
+	free(file);
+	free(git);
+	free(a);
+	free(deep);
+	free(real);
+}
+END_TEST
+
 START_TEST(paths_are_the_repositorys)
 {
 	make_root();
@@ -349,6 +381,7 @@ int main(void)
 
 	tcase_add_checked_fixture(c, NULL, end_root);
 	tcase_add_test(c, a_run_is_kept_once);
+	tcase_add_test(c, the_root_is_looked_for_upwards);
 	tcase_add_test(c, paths_are_the_repositorys);
 	tcase_add_test(c, part_of_a_recipe_is_no_record);
 	tcase_add_test(c, a_cause_is_open_unless_separated);
