@@ -177,11 +177,15 @@ template <int F> __global__ void __launch_bounds__(THREADS, 2) stream_conv_tiles
 /* ---- experts ---- */
 struct choice { int32_t expert[SOLO_EXPERTS]; float weight[SOLO_EXPERTS], scale[SOLO_EXPERTS]; };
 
-/* The choice of experts by a team, by rank: two threads count who comes before an expert.  Bits as route_row. */
+/* Scores in fours. */
+__host__ __device__ static inline int score_room(int E) { return (E + 3) / 4 * 4; }
+
+/* The choice of experts by a team, by rank: two threads count who comes before an expert.  Bits as route_row.  score: room for the
+ * scores and as many numbers that order them. */
 __device__ static void choose(struct choice *c, const struct solo_experts &x, float *score)
 {
 	const struct route_args &r = x.route;
-	int padded = (r.E + 3) / 4 * 4, t = threadIdx.x % TEAM;
+	int padded = score_room(r.E), t = threadIdx.x % TEAM;
 	uint32_t *order = (uint32_t *)(score + padded);
 #pragma unroll 1
 	for (int e = t; e < padded; e += TEAM) {
@@ -338,11 +342,13 @@ __device__ static inline void finish_down(const struct solo_experts &x, const st
 	x.h[o] = rounded(h + sum, !x.wide);
 }
 
-/* The chosen experts' down projections and what is added to the residual stream. */
+/* The chosen experts' down projections and what is added to the residual stream.  Each team makes the choice for itself, so that
+ * both pass as many barriers. */
 template <int F> __global__ void __launch_bounds__(THREADS, 2) solo_down_tiles(const __grid_constant__ struct solo_experts x)
 {
 	extern __shared__ __align__(128) char shared[];
-	__shared__ struct choice c;
+	__shared__ struct choice choices[TEAMS];
+	struct choice &c = choices[team()];
 	constexpr int R = ring<F>::LITTLE;
 	struct feed<F, R> f;
 	struct down_items items = { x, &c, record<F>::BYTES };
@@ -352,8 +358,7 @@ template <int F> __global__ void __launch_bounds__(THREADS, 2) solo_down_tiles(c
 	float h = 0, add = 0;
 	grid_release();
 	f.open(shared);
-	if (team() == 0)
-		choose(&c, x, (float *)rows);
+	choose(&c, x, (float *)rows + team() * 2 * score_room(x.route.E));
 	__syncthreads();
 	f.fill(items, units * each, true);
 	if (threadIdx.x % TEAM == 0)
@@ -397,7 +402,7 @@ template <int F> static cudaError_t launch_kind(struct solo_args a, int output, 
 
 template <int F> static cudaError_t launch_experts(struct solo_experts x, int down, cudaStream_t s)
 {
-	size_t scores = 2 * ((x.route.E + 3) / 4 * 4) * sizeof(float), all = down ? LITTLE_BYTES : MUCH_BYTES;
+	size_t scores = (down ? TEAMS : 1) * 2 * score_room(x.route.E) * sizeof(float), all = down ? LITTLE_BYTES : MUCH_BYTES;
 	size_t rows = (size_t)x.route.k * x.ld * sizeof(uint16_t), used = (size_t)WARPS * record<F>::BYTES * (down ? ring<F>::LITTLE : ring<F>::MUCH);
 	int units = down ? x.tiles : x.shared.tiles + x.route.k * x.tiles;
 	used += down ? 2 * x.route.k * SLICES * TILE_ROWS * sizeof(float) + (rows > scores ? rows : scores) :
