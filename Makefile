@@ -5,7 +5,7 @@ MAKEFLAGS += -r
 .SUFFIXES:
 
 BUILD   ?= build
-CC      ?= gcc
+CC      ?= cc
 CUDA    ?= auto
 ARCH    ?= sm_90
 PREFIX  ?= /usr/local
@@ -275,7 +275,7 @@ install: all ## programs and man pages into DESTDIR, PREFIX (/usr/local)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { sub(/ .*/, "", $$1); printf "  make %-14s %s\n", $$1, $$2 }' Makefile
-	@echo "  CUDA=auto|0|1  ARCH=sm_90  BUILD=build  CC=gcc  OPT=-O3  V=1  PREFIX, DESTDIR"
+	@echo "  CUDA=auto|0|1  ARCH=sm_90  BUILD=build  CC=cc  OPT=-O3  V=1  PREFIX, DESTDIR"
 
 clean: ## remove what was built; runs in build/runs stay
 	$(Q)test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +
