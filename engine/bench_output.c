@@ -85,8 +85,8 @@ static json_t *record(const struct series *s, const char *when, const char *mode
 {
 	const json_t *busy = s->of_window ? r->busy : NULL, *clock = json_object_get(busy, "sm_clock");
 
-	return json_pack("{ss ss sn ss sn ss s{si si si} s{ss? ss? ss? ss} ss so sO? sO?}", "schema", "assay/bench/1",
-			 "when", when, "recipe", "leg", leg, "verdict", "model", model, "shape",
+	return json_pack("{ss ss sn ss sn so s{si si si} s{ss? ss? ss? ss} ss so sO? sO?}", "schema", "assay/bench/1",
+			 "when", when, "recipe", "leg", leg, "verdict", "model", json_string_lossy(model), "shape",
 			 "prompt", shape->prompt, "decode", shape->decode, "batch", shape->batch,
 			 "box", "gpu", r->host.gpu, "arch", r->host.arch, "driver", r->host.driver, "cpu",
 			 r->host.cpu ? r->host.cpu : "unknown", "git", assay_git, "metric", metric(s),

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "cli.h"
+#include "contract/json.h"
 #include "session.h"
 #include "synth.h"
 
@@ -128,8 +129,9 @@ json_t *info_json(struct model *m)
 
 	model_each_linear(m, count_linear, &t);
 	for (int i = 0; i < m->n_files; i++)
-		json_array_append_new(files, json_string(m->files[i].name));
-	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:i, s:I, s:o, s:o, s:o, s:b, s:o, s:o}", "name", m->name, "path", m->dir,
+		json_array_append_new(files, json_string_lossy(m->files[i].name));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:o, s:o, s:o, s:b, s:o, s:o}",
+			 "name", json_string_lossy(m->name), "path", json_string_lossy(m->dir),
 			 "schedule", schedule(&m->config), "blocks", blocks(&m->config), "config", config_to_json(&m->config),
 			 "parameters", (json_int_t)m->parameters, "tensors", m->n_tensors,
 			 "weight_bytes", (json_int_t)m->weight_bytes, "files", files, "numerics", t.numerics, "modules", t.modules,

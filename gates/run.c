@@ -166,7 +166,7 @@ static int save_run(struct run *r, const struct run_options *o, const char *ende
 	int failed;
 
 	for (int i = 0; i < o->argc; i++)
-		json_array_append_new(argv, json_string(o->argv[i]));
+		json_array_append_new(argv, json_string_lossy(o->argv[i]));
 	json_t *json = json_pack("{s:s, s:s, s:s?, s:o}", "id", r->id, "started", r->started, "ended", ended, "argv", argv);
 
 	failed = !json ? err_set(err, ERR_INPUT, "the command line is not UTF-8")

@@ -247,6 +247,36 @@ START_TEST(test_text)
 }
 END_TEST
 
+/* A checkpoint in a directory whose name is no UTF-8: JSON has U+FFFD for what is none. */
+START_TEST(test_name_of_bytes)
+{
+	char *copy = edit_copy("tiny-moe"), *odd = xasprintf("%s-\xff", copy), *records = in_temp("records.jsonl");
+	char *shown = xasprintf("\"path\": \"%s-\xef\xbf\xbd\"", copy), *line = xasprintf("info --json %s", odd);
+	const struct outcome *o;
+	struct err err = {0};
+	char *text;
+	size_t size;
+
+	ck_assert_int_eq(rename(copy, odd), 0);
+	o = engine(line);
+	expect(o, 0, line);
+	ck_assert_msg(strstr(o->out, shown) != NULL, "%s", o->out);
+	free(line);
+	line = xasprintf("bench --model %s --prompt 1 --decode 1 --runs 1 --no-bandwidth --json %s", odd, records);
+	expect(engine(line), 0, line);
+	text = file_read(records, 1 << 20, &size, &err);
+	ck_assert_msg(text != NULL, "%s", err.text);
+	ck_assert_ptr_nonnull(strstr(text, "-\xef\xbf\xbd\",\"shape\":"));
+	ck_assert_int_eq(rename(odd, copy), 0);
+	free(text);
+	free(line);
+	free(shown);
+	free(records);
+	free(odd);
+	edit_remove(copy);
+}
+END_TEST
+
 START_TEST(test_text_of_nothing)
 {
 	char *copy = edit_copy("tiny-moe"), *line = xasprintf("generate --model %s --max-new 3 dark", copy);
@@ -612,6 +642,7 @@ int main(void)
 	tcase_add_test(line, test_version);
 	tcase_add_test(line, test_arms);
 	tcase_add_test(line, test_text);
+	tcase_add_test(line, test_name_of_bytes);
 	tcase_add_test(line, test_text_of_nothing);
 	tcase_add_loop_test(line, test_prompts, 0, COUNT(prompts));
 	suite_add_tcase(s, line);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "run_rig.h"
 
 START_TEST(a_run_leaves_its_directory)
@@ -40,6 +42,29 @@ START_TEST(a_run_leaves_its_directory)
 END_TEST
 
 /* What the engine is asked. */
+/* No word of the command line is left out, whatever its bytes. */
+START_TEST(every_word_is_kept)
+{
+	char *run = run_dir_option(), *out = in_dir("o\xff"), *shown = in_dir("o\xef\xbf\xbd");
+
+	write_two_good_legs();
+	ck_assert_int_eq(mkdir(run, 0700), 0);
+	ck_assert_int_eq(symlink(run, out), 0);
+	ck_assert_int_eq(run_assay("--out", out, "--quiet"), 0);
+	char *text = read_in("run/run.json");
+	json_t *doc = json_loads(text, 0, NULL), *argv = json_object_get(doc, "argv");
+
+	ck_assert_int_eq(json_array_size(argv), 8);
+	ck_assert_str_eq(json_string_value(json_array_get(argv, 5)), "--out");
+	ck_assert_str_eq(json_string_value(json_array_get(argv, 6)), shown);
+	json_decref(doc);
+	free(text);
+	free(shown);
+	free(out);
+	free(run);
+}
+END_TEST
+
 START_TEST(the_engine_gets_the_leg)
 {
 	static const char *const pairs[][2] = {{"--leg", "good"}, {"--profile", "base"}, {"--only", "p0,p2"},
@@ -219,6 +244,7 @@ END_TEST
 static void add(TCase *tc)
 {
 	tcase_add_test(tc, a_run_leaves_its_directory);
+	tcase_add_test(tc, every_word_is_kept);
 	tcase_add_test(tc, the_engine_gets_the_leg);
 	tcase_add_test(tc, legs_that_fail_cost_no_other);
 	tcase_add_test(tc, the_tail_is_the_last_words_without_the_trace);
