@@ -76,6 +76,7 @@ START_TEST(a_systematic_finding_is_below_one_in_a_hundred_after_holm)
 		leg.noise.direction.p = 1;
 		noise_across(&e);
 		is(ADJ_SYSTEMATIC, "drift: the distance grows with the step in 7 of 7 prompts, p 0.00781 after Holm");
+		ck_assert_ptr_null(strstr(leg.reason.s, "direction:"));
 		leg.noise.drift.p = leg.noise.direction.p = 0.0051;
 		noise_across(&e);
 		is(clean, "");
@@ -83,6 +84,10 @@ START_TEST(a_systematic_finding_is_below_one_in_a_hundred_after_holm)
 		leg.noise.drift.p = 0.5;
 		noise_across(&e);
 		is(ADJ_SYSTEMATIC, "direction: 50 of 100 margins moved to the oracle's token, p 0.0098 after Holm");
+		ck_assert_ptr_null(strstr(leg.reason.s, "drift:"));
+		leg.noise.direction.measured = leg.noise.drift.measured = false;   /* then no p is one */
+		leg.noise.drift.p_holm = 0;
+		is(clean, "");
 	}
 }
 END_TEST
