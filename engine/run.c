@@ -261,7 +261,6 @@ static int compute(struct run *r, double start, struct err *err)
 	if (session_open(&r->session, &r->model, &r->arm, &r->options.at, &limits, err))
 		return -1;
 	r->leg.session = &r->session;
-	describe_arm(r);
 	r->report.timing.load_s = host_seconds() - start;
 	if (r->report.timing.verify_s > 0)
 		r->report.timing.load_s -= r->report.timing.verify_s;
@@ -272,6 +271,7 @@ static int compute(struct run *r, double start, struct err *err)
 			leg_run(&r->leg, &r->report, m);
 	if (b->watch)
 		b->watch(r->session.forward.main.dev, false);
+	describe_arm(r);     /* not before: its copies are allocations, which the counters of the first step would hold */
 	if (b->describe)
 		b->describe(r->session.forward.main.dev, &r->report);
 	return r->options.audit ? b->audit_end(&r->report, err) : 0;

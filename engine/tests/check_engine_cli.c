@@ -308,6 +308,21 @@ static void check_totals(const struct report_mode *m)
 		ck_assert_int_eq(sum.n[c], m->total.n[c]);
 }
 
+/* Layers of their own are in the report, and nothing that was allocated for that counts as the first step's. */
+START_TEST(test_report_of_layers)
+{
+	struct report r;
+
+	run_report(&r, "assay-engine", RUN "--golden " GOLDEN " --only p0 --at 0-25:mamba.decode=chunk --steps 3", "layers");
+	ck_assert_int_eq(r.requested_at.n, 1);
+	ck_assert_int_eq(r.effective_at.n, 1);
+	ck_assert_str_eq(r.effective_at.item[0].layers, "0-25");
+	ck_assert_int_eq(r.modes[MODE_FREE].total.n[COUNT_ALLOCS_AFTER_OPEN], 0);
+	ck_assert_int_gt(r.modes[MODE_FREE].total.n[COUNT_CHUNK_SCAN_CALLS], 0);
+	report_release(&r);
+}
+END_TEST
+
 START_TEST(test_report)
 {
 	struct report r;
@@ -648,6 +663,7 @@ int main(void)
 	suite_add_tcase(s, line);
 	tcase_set_timeout(reports, 60);
 	tcase_add_test(reports, test_report);
+	tcase_add_test(reports, test_report_of_layers);
 	tcase_add_loop_test(reports, test_repeats, 0, 2);
 	tcase_add_test(reports, test_trace);
 	tcase_add_test(reports, test_prefill_chunk);
