@@ -1,12 +1,12 @@
 #include "launch.h"
 #include "matrix.cuh"
+#include "attn.cuh"
 
-/* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of 64, which are merged in ascending order by `merge`, in the same arithmetic whether one block takes them all (many
- * rows) or one block each (few rows).  So a row's result depends on its position alone.  Under compute: bf16 both products
- * run on tensor cores (attention_tiles), under fp32 in plain fp32 (attention_rows). */
+/* Grouped-query attention over the cache (docs/model.md, 3.4).  Positions are taken in splits of 64, which are merged in
+ * ascending order by `merge`, in the same arithmetic whether one block takes them all (many rows) or one block each (few
+ * rows).  So a row's result depends on its position alone.  Under compute: bf16 both products run on tensor cores
+ * (attention_tiles; attention_splits in a fused decode step), under fp32 in plain fp32 (attention_rows). */
 
-#define TILE ATTN_SPLIT
-#define THREADS 128
 #define WIDE 2                /* head channels of a thread: head_dim up to THREADS * WIDE */
 
 /* Takes a softmax over further positions (largest score m, sum l of exp(score - m), sums o of exp(score - m) v) into one
@@ -173,131 +173,6 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 }
 
 /* ---- tensor cores ---- */
-#define Q_HEADS 16            /* query heads of a block: the 16-row side of an mma */
-#define PAD 8                 /* elements behind a row of shared memory, against bank conflicts */
-
-struct half_tile { uint16_t *q, *k, *v, *high, *low; float *score, *m, *l; int width; };   /* width: padded head_dim */
-
-__device__ static inline uint32_t pair_at(const uint16_t *p) { return *(const uint32_t *)p; }
-
-/* bf16 bits of up to eight cached elements; codes of an fp8 cache stand for themselves, its scale comes in later. */
-__device__ static inline void load_eight(uint16_t *to, const void *cache, int64_t at, int kind, int n)
-{
-	if (kind == KIND_BF16 && n == 8 && at % 8 == 0) {
-		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-			     :: "r"((uint32_t)__cvta_generic_to_shared(to)), "l"((const uint16_t *)cache + at) : "memory");
-		return;
-	}
-	for (int i = 0; i < 8; i++)
-		to[i] = i < n ? bf16_bits(load_as_float(cache, at + i, kind)) : 0;
-}
-
-/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero.  Its copies are to be waited for. */
-__device__ static void load_tile(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count)
-{
-	int hd = a.head_dim, row = a.kv_heads * hd, runs = s.width / 8, j = threadIdx.x / runs, d = threadIdx.x % runs * 8;
-#pragma unroll 2
-	for (int i = threadIdx.x; i < TILE * runs; i += THREADS) {
-		int n = j < count ? max(min(8, hd - d), 0) : 0;
-		int64_t at = (int64_t)(base + j) * row + d;
-		load_eight(s.k + j * (s.width + PAD) + d, a.k_cache, k0 + at, a.kind, n);
-		load_eight(s.v + j * (s.width + PAD) + d, a.v_cache, v0 + at, a.kind, n);
-		if (THREADS % runs == 0)
-			j += THREADS / runs;
-		else
-			j = (i + THREADS) / runs, d = (i + THREADS) % runs * 8;
-	}
-}
-
-__device__ static inline void wait_copies(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-/* score[16][64] = q k^T * scale; warp w owns positions 16 w .. 16 w + 15, a lane rows g and g + 8. */
-__device__ static void tile_products(const struct half_tile &s, float scale, int count)
-{
-	int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, q = threadIdx.x % 4, ld = s.width + PAD;
-	float c[2][4] = {};
-#pragma unroll 2
-	for (int d = 2 * q; d < s.width; d += 16) {
-		uint32_t a0 = pair_at(s.q + g * ld + d), a1 = pair_at(s.q + (g + 8) * ld + d);
-		uint32_t a2 = pair_at(s.q + g * ld + d + 8), a3 = pair_at(s.q + (g + 8) * ld + d + 8);
-#pragma unroll
-		for (int n = 0; n < 2; n++) {
-			const uint16_t *k = s.k + (warp * 16 + n * 8 + g) * ld + d;
-			mma(c[n], a0, a1, a2, a3, pair_at(k), pair_at(k + 8));
-		}
-	}
-	for (int n = 0; n < 2; n++)
-		for (int i = 0; i < 4; i++) {
-			int j = warp * 16 + n * 8 + q * 2 + i % 2;
-			s.score[(g + i / 2 * 8) * (TILE + 4) + j] = j < count ? c[n][i] * scale : -INFINITY;
-		}
-}
-
-/* Weights of a tile against its own maximum, as the sum of two bf16 numbers; m and l of each head.  A warp owns four heads. */
-__device__ static void tile_weights(const struct half_tile &s)
-{
-	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-#pragma unroll
-	for (int h = warp * 4; h < warp * 4 + 4; h++) {
-		float s0 = s.score[h * (TILE + 4) + lane], s1 = s.score[h * (TILE + 4) + lane + WARP];
-		float top = warp_max(fmaxf(s0, s1)), p0 = expf(s0 - top), p1 = expf(s1 - top), sum = warp_sum(p0 + p1);
-		uint16_t h0 = bf16_bits(p0), h1 = bf16_bits(p1);
-		s.high[h * (TILE + PAD) + lane] = h0;
-		s.high[h * (TILE + PAD) + lane + WARP] = h1;
-		s.low[h * (TILE + PAD) + lane] = bf16_bits(p0 - bf16_value(h0));
-		s.low[h * (TILE + PAD) + lane + WARP] = bf16_bits(p1 - bf16_value(h1));
-		if (lane == 0)
-			s.m[h] = top, s.l[h] = sum;
-	}
-}
-
-/* o[16][width] = weights v; warp w owns a quarter of the channels in N runs of 8. */
-template <int N>
-__device__ static inline void tile_output(float o[N][4], const struct half_tile &s)
-{
-	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, q = lane % 4, quarter = s.width / 4;
-#pragma unroll
-	for (int n = 0; n < N; n++)
-		o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
-#pragma unroll 1
-	for (int j = 0; j < TILE; j += 16) {
-		uint32_t a[2][4];
-		for (int part = 0; part < 2; part++) {
-			const uint16_t *p = (part ? s.low : s.high) + g * (TILE + PAD) + j + 2 * q;
-			a[part][0] = pair_at(p), a[part][1] = pair_at(p + 8 * (TILE + PAD));
-			a[part][2] = pair_at(p + 8), a[part][3] = pair_at(p + 8 * (TILE + PAD) + 8);
-		}
-#pragma unroll
-		for (int n = 0; n < N; n++) {
-			if (n * 8 >= quarter)
-				break;
-			uint32_t b0, b1, at = (uint32_t)__cvta_generic_to_shared(
-				s.v + (j + lane % 16) * (s.width + PAD) + warp * quarter + n * 8);
-			asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-				     : "=r"(b0), "=r"(b1) : "r"(at));
-			mma(o[n], a[1][0], a[1][1], a[1][2], a[1][3], b0, b1);
-			mma(o[n], a[0][0], a[0][1], a[0][2], a[0][3], b0, b1);
-		}
-	}
-}
-
-/* Takes one softmax into another: rows g and g + 8 of a lane. */
-template <int N>
-__device__ static inline void merge_rows(float M[2], float L[2], float O[N][4], const float m[2], const float l[2],
-					  const float o[N][4])
-{
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		float top = fmaxf(M[i], m[i]), x = expf(M[i] - top), y = expf(m[i] - top);
-		M[i] = top;
-		L[i] = L[i] * x + l[i] * y;
-#pragma unroll
-		for (int n = 0; n < N; n++)
-			for (int k = 2 * i; k < 2 * i + 2; k++)
-				O[n][k] = O[n][k] * x + o[n][k] * y;
-	}
-}
-
 /* A block owns one token row, up to 16 query heads of one kv head, and one split or all of them.  All sums in a fixed order. */
 template <int N>
 __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
@@ -506,17 +381,85 @@ __global__ void __launch_bounds__(THREADS, 2) attention_many_tiles(struct attn_a
 	}
 }
 
+/* The query heads h0 .. h0 + heads - 1 of row t as bf16, zeros behind them.  head_dim a multiple of 4. */
+__device__ static void load_queries(const struct half_tile &s, const struct attn_args &a, int t, int h0, int heads)
+{
+	int quads = s.width / 4, ld = s.width + PAD;
+#pragma unroll 4
+	for (int i = threadIdx.x; i < Q_HEADS * quads; i += THREADS) {
+		int h = i / quads, d = i % quads * 4;
+		float4 v = make_float4(0, 0, 0, 0);
+		if (h < heads && d < a.head_dim)
+			v = __ldcg((const float4 *)(a.q + ((int64_t)t * a.heads + h0 + h) * a.head_dim + d));
+		*(ushort4 *)(s.q + h * ld + d) = make_ushort4(bf16_bits(v.x), bf16_bits(v.y), bf16_bits(v.z), bf16_bits(v.w));
+	}
+}
+
+/* One split of attention_tiles, bit by bit, for few rows of different sequences.  What the cache holds of earlier steps
+ * comes in while the kernel before runs; only the row's own position waits for that.  So does the code: the block rehearses
+ * once without queries, and stores nothing. */
+template <int N>
+__global__ void __launch_bounds__(THREADS) attention_splits(struct attn_args a)
+{
+	extern __shared__ __align__(16) uint16_t pool[];
+	__shared__ float score[Q_HEADS * (TILE + 4)], tile_m[Q_HEADS], tile_l[Q_HEADS];
+	__shared__ __align__(16) uint16_t weights[2][Q_HEADS * (TILE + PAD)];
+	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, rep = a.heads / a.kv_heads;
+	int groups = (rep + Q_HEADS - 1) / Q_HEADS, t = blockIdx.z, kv = blockIdx.y / groups, g = threadIdx.x % WARP / 4;
+	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), q = threadIdx.x % 4;
+	struct half_tile s = { pool, pool + Q_HEADS * ld, pool + (Q_HEADS + TILE) * ld, weights[0], weights[1], score, tile_m,
+			       tile_l, width };
+	int split = blockIdx.x, base = split * TILE, pos = a.pos[t], count = min(TILE, pos + 1 - base), own = pos - base;
+	int64_t k0 = a.slots[t] * a.k_stride + kv * hd, v0 = a.slots[t] * a.v_stride + kv * hd;
+	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)hd)), o[N][4];
+	grid_release();
+	if (count > 0) {
+		load_rows(s, a, k0, v0, base, count, 0, min(own, TILE));
+		load_rows(s, a, k0, v0, base, count, min(own + 1, TILE), TILE);
+	}
+	if (count <= 0) {
+		grid_wait();
+		return;
+	}
+#pragma unroll 1
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass) {
+			grid_wait();
+			if (own < TILE)
+				load_rows(s, a, k0, v0, base, count, own, own + 1);
+		}
+		load_queries(s, a, t, h0, pass ? heads : 0);
+		wait_copies();
+		__syncthreads();
+		tile_products(s, scale, count);
+		__syncthreads();
+		tile_weights(s);
+		__syncthreads();
+		tile_output<N>(o, s);
+		__syncthreads();
+	}
+#pragma unroll
+	for (int r = 0; r < N * 4; r++) {
+		int i = r % 4 / 2, h = g + i * 8, c = r / 4 * 8 + q * 2 + r % 2, d = threadIdx.x / WARP * (width / 4) + c;
+		if (h >= heads || c >= width / 4 || d >= hd)
+			continue;
+		float *to = a.part + (((int64_t)t * a.splits + split) * a.heads + h0 + h) * (hd + 2);
+		to[d] = 0.0f + o[r / 4][r % 4];       /* merged into nothing */
+		if (d == 0)
+			to[hd] = tile_m[h], to[hd + 1] = tile_l[h];
+	}
+}
+
 /* The splits of one row and head, in ascending order.  A thread owns one channel. */
 __global__ void attention_merge_heads(struct attn_args a)
 {
-	int h = blockIdx.x, t = blockIdx.y, hd = a.head_dim;
+	int h = blockIdx.x, t = blockIdx.y, hd = a.head_dim, splits = (a.pos[t] + ATTN_SPLIT) / ATTN_SPLIT;
 	grid_release();
 	grid_wait();
-	int n = a.pos[t] + 1;
 	for (int d = threadIdx.x; d < hd; d += blockDim.x) {
 		float M = -INFINITY, L = 0, O = 0;
-#pragma unroll 4
-		for (int s = 0; s < (n + ATTN_SPLIT - 1) / ATTN_SPLIT; s++) {
+#pragma unroll 8
+		for (int s = 0; s < splits; s++) {
 			const float *from = a.part + (((int64_t)t * a.splits + s) * a.heads + h) * (hd + 2);
 			float m = from[hd], l = from[hd + 1], o = from[d];
 			merge<1>(&M, &L, &O, m, l, &o);
@@ -546,9 +489,10 @@ static cudaError_t launch_tiles(struct attn_args a, int T, cudaStream_t s)
 {
 	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, width = (a.head_dim + 31) / 32 * 32;
 	size_t shared = (size_t)(Q_HEADS + 2 * TILE) * (width + PAD) * sizeof(uint16_t);
+	void (*kernel)(struct attn_args) = a.part && a.apart && a.head_dim % 4 == 0 ? attention_splits<N> : attention_tiles<N>;
 	if (shared > 32 << 10)
-		cudaFuncSetAttribute(attention_tiles<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-	return launch(attention_tiles<N>, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a);
+		cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+	return launch(kernel, dim3(a.part ? a.splits : 1, a.kv_heads * groups, T), THREADS, shared, s, a);
 }
 
 static cudaError_t launch_many(struct attn_args a, int T, cudaStream_t s)

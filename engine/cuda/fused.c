@@ -298,6 +298,7 @@ static bool solo_attn(struct device *dev, const struct layer *layer, const struc
 		return false;
 	a.input = norm_input(dev, &w->q_proj, NUMERICS_BF16);
 	solo(dev, a, SOLO_KV, kind_of_product(&a.w[0]));
+	attn.apart = 1;
 	attn.y_bf16 = dev->rows_bf16;
 	attn.ld = padded(w->o_proj.in);
 	attend(dev, attn, 1);
@@ -446,6 +447,7 @@ static bool attn_step(struct device *dev, float *y, const struct layer *layer, c
 	a.w[1] = scaled(&w->k_proj, rule);
 	a.w[2] = scaled(&w->v_proj, rule);
 	stream(dev, a, kind_of_product(&a.w[0]));
+	attn.apart = 1;
 	attn.y_bf16 = dev->rows_bf16;
 	attn.ld = padded(w->o_proj.in);
 	attend(dev, attn, T);

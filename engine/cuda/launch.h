@@ -333,6 +333,7 @@ struct attn_args {
 	float *part;                  /* scratch [T][splits][heads][head_dim + 2]; NULL: one block takes all splits */
 	float k_scale, v_scale;
 	int heads, kv_heads, head_dim, kind, splits, bf16, ld;
+	int apart;                    /* rows belong to different sequences: what the cache holds below pos is of earlier steps */
 };
 cudaError_t launch_kv_append(struct attn_args a, int T, cudaStream_t s);
 cudaError_t launch_attention(struct attn_args a, int T, cudaStream_t s);

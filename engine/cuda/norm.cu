@@ -73,12 +73,16 @@ __device__ static inline void residual_quads(float4 v[2], const struct residual 
 	}
 }
 
-/* The row that rehearses an addition: every array is the norm's weights. */
+/* The row that rehearses an addition: every array is the norm's weights, of a single expert. */
 __device__ static inline struct residual rehearsal(const struct norm_args &a)
 {
 	struct residual r = a.r;
 	r.h = (float *)a.w;
 	r.y = r.y ? a.w : NULL;
+	r.down = r.down ? a.w : NULL;
+	r.weight = a.w;
+	r.shared = r.shared ? a.w : NULL;
+	r.k = 1;
 	return r;
 }
 
@@ -86,12 +90,12 @@ __device__ static inline struct residual rehearsal(const struct norm_args &a)
  * time; sums by block_sum: fixed.  H and ld multiples of 4.  Threads and registers are few so that a block finds a place
  * beside its predecessor's.
  *
- * In decode few blocks run, their code is cold, and while they wait they have nothing to do: unless experts are summed, whose
- * kernel leaves them no time, they rehearse once on other numbers and store nothing. */
+ * In decode few blocks run, their code is cold, and while they wait they have nothing to do: they rehearse once on other
+ * numbers and store nothing. */
 __global__ void __launch_bounds__(512, 2) rms_norm_rows(struct norm_args a)
 {
 	extern __shared__ float4 row[];
-	int t = blockIdx.x, n = a.r.H / 4, ld = a.operand ? a.ld / 4 : n, pass = gridDim.x <= STREAM_ROWS && !a.r.down ? 0 : 1;
+	int t = blockIdx.x, n = a.r.H / 4, ld = a.operand ? a.ld / 4 : n, pass = gridDim.x <= STREAM_ROWS ? 0 : 1;
 	float g = 1.0f / a.input_scale;
 	float4 early[2];                              /* the weights of the first quads */
 #pragma unroll

@@ -4,8 +4,8 @@
 /* Decode products: at most 8 token rows, weights read once (sm_90 and later).
  *
  * A block owns one tile of 16 outputs.  Its weights are contiguous; bulk copies that complete on barriers in shared memory
- * ask for all of them (or for as much as its ring holds) before the kernel waits for its predecessor.  Blocks of the next
- * kernel take the places of those that end and do the same, so memory stays busy across kernels; small kernels between
+ * ask for the first of them before the kernel waits for its predecessor, and for the others as they arrive.  Blocks of the
+ * next kernel take the places of those that end and do the same, so memory stays busy across kernels; small kernels between
  * two products (norms, state updates) cost little, since the weights behind them are already on their way.
  *
  * Kernels release their successor at once.  Only the up projection of chosen experts does so after it has waited: then the
@@ -19,9 +19,12 @@
 #define SHARE (SLICES / WARPS)
 #define THREADS (WARPS * WARP)
 #define MAX_SLOTS 16
+/* Stages of a tile that are on their way at a time.  More of them keep the memory no busier, but whatever else is asked for, a
+ * row or what a small kernel between two products reads, would stand in line behind them. */
+#define DEPTH 2
 
 /* ---- a tile ---- */
-struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS]; };
+struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], go, unused; };  /* go: the kernel before is over */
 
 struct place {
 	const char *w;
@@ -159,6 +162,24 @@ __device__ static inline void bring_rows(const struct stream_args &a, const stru
 	__syncthreads();
 }
 
+/* The one row of chosen experts, asked for before their weights are: it would come behind them.  At most 4096 columns. */
+struct early_row { uint4 v[SOLO_INPUT / 8 / THREADS]; };
+__device__ static inline void ask_row(struct early_row &r, const uint16_t *from, int units)
+{
+#pragma unroll
+	for (int k = 0; k < SOLO_INPUT / 8 / THREADS; k++)
+		if ((int)threadIdx.x + k * THREADS < units)
+			r.v[k] = __ldcg((const uint4 *)from + threadIdx.x + k * THREADS);
+}
+__device__ static inline void keep_row(const struct early_row &r, char *to, int units)
+{
+#pragma unroll
+	for (int k = 0; k < SOLO_INPUT / 8 / THREADS; k++)
+		if ((int)threadIdx.x + k * THREADS < units)
+			((uint4 *)to)[threadIdx.x + k * THREADS] = r.v[k];
+	__syncthreads();
+}
+
 /* Both halves of a step's columns; x stays as it was, zero, where there is no row. */
 __device__ static inline void load_row(uint4 x[2], const uint16_t *at, bool is)
 {
@@ -179,14 +200,16 @@ __device__ static inline void load_row(uint4 x[2], uint32_t at, bool is)
 }
 
 /* A warp takes its steps of every stage, and loads the rows under the next ones once these are done.  Where the ring holds fewer stages
- * than the tile has, the others are asked for as places come free.  row: this lane's columns of its row, a pointer or an
+ * than the tile has, the others are asked for as places come free.  next: the first stage that nobody has asked for.  row: this lane's columns of its row, a pointer or an
  * address in shared memory; is: there is one. */
 template <int F, typename R>
-__device__ static inline void multiply(struct fixed *s, char *ring, const struct place &p, int slots, R row, bool is, float acc[SHARE][4])
+__device__ static inline void multiply(struct fixed *s, char *ring, const struct place &p, int slots, int next, R row, bool is,
+				       float acc[SHARE][4])
 {
 	constexpr int STAGE = SLICES * record<F>::BYTES, HOP = WARPS * record<F>::BYTES;
 	constexpr int WIDTH = TILE_STEP * (sizeof(R) == sizeof(uint32_t) ? (int)sizeof(uint16_t) : 1);
 	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, slot = 0, lap = 0;
+	int last = threadIdx.x ? 0 : min(slots, (p.steps + SLICES - 1) / SLICES);
 	bool refill = p.steps > slots * SLICES;
 	uint32_t from = shared_address(ring) + slice * record<F>::BYTES, gate = shared_address(s->full);
 	uint32_t codes = from + step<F>::codes_at(lane), scales = from + step<F>::scales_at(lane);
@@ -200,6 +223,8 @@ __device__ static inline void multiply(struct fixed *s, char *ring, const struct
 	for (int i = slice; i - slice < p.steps; i += SLICES) {
 		row += SLICES * WIDTH;
 		barrier_wait(gate, lap);
+		if (next < last)
+			fetch<F>(s, ring, p, slots, next++);
 #pragma unroll
 		for (int h = 0; h < SHARE; h++)
 			if (i + h * WARPS < p.steps) {
@@ -403,6 +428,20 @@ template <int F> __device__ static void route_logits(const struct stream_args &a
 	choose_experts(a.route, a.plan, a.weight, shared, a.T);
 }
 
+/* By thread 0, until the kernel before is over: further stages, each when an earlier one has come.  Returns the next. */
+template <int F>
+__device__ static inline int fetch_on(struct fixed *s, char *ring, const struct place &p, int slots)
+{
+	int n = min((p.steps + SLICES - 1) / SLICES, slots), k = min(n, DEPTH);
+	while (k < n && !barrier_done(&s->go, 0)) {
+		if (barrier_done(&s->full[k - DEPTH], 0))
+			fetch<F>(s, ring, p, slots, k++);
+		else
+			__nanosleep(100);
+	}
+	return k;
+}
+
 /* One tile: a warp takes its steps of every stage, then the partial sums are added in the order of the slices. */
 template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(const struct stream_args &a)
 {
@@ -417,10 +456,18 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 	}
 	if (!up)
 		grid_release();
+	int units = a.experts.steps * (TILE_STEP / 8);
+	bool ahead = up && a.T == 1 && a.row_bytes && (int)blockIdx.x >= a.tiles && units <= SOLO_INPUT / 8;
+	struct early_row kept;
+	if (ahead) {
+		grid_wait();
+		ask_row(kept, a.experts.rows, units);
+	}
 	struct place p = locate<F, EXPERTS>(a, up);
 	int slots = EXPERTS && p.segment >= 0 ? a.slots_of_segments : a.slots_of_ring;
 	if (threadIdx.x == 0) {
 		int n = min((p.steps + SLICES - 1) / SLICES, slots);
+		barrier_init(&s->go, 1);
 #pragma unroll 1
 		for (int k = 0; k < n; k++) {
 			barrier_init(&s->full[k], 1);
@@ -428,25 +475,34 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 		}
 		barriers_ready();
 #pragma unroll 1
-		for (int k = 0; k < n; k++)
+		for (int k = 0; k < min(n, DEPTH); k++)
 			fetch<F>(s, shared, p, slots, k);
 	}
 	struct early e = load_early<CONV>(a, p, row, p.tile * TILE_ROWS + i);
 	__syncthreads();
+	int next = DEPTH;
+	if (threadIdx.x == 0 && !(up && p.segment < 0))
+		next = fetch_on<F>(s, shared, p, slots);
 	grid_wait();
+	if (threadIdx.x == WARP)
+		barrier_arrive(&s->go);
 	if (up)
 		grid_release();
 	if (!p.steps)
 		return;
+	__syncwarp();
 	int g = lane / 4;
 	bool is = g < p.count;
 	if (a.row_bytes) {
-		bring_rows(a, p, (char *)(s + 1));
+		if (ahead)
+			keep_row(kept, (char *)(s + 1), units);
+		else
+			bring_rows(a, p, (char *)(s + 1));
 		uint32_t at = shared_address(s + 1) + g * a.row_bytes + lane % 4 * 8 * (int)sizeof(uint16_t);
-		multiply<F>(s, shared, p, slots, at, is, acc);
+		multiply<F>(s, shared, p, slots, next, at, is, acc);
 	} else {
 		const uint16_t *at = is ? row_of(a, p, g) + lane % 4 * 8 : a.rows;
-		multiply<F>(s, shared, p, slots, at, is, acc);
+		multiply<F>(s, shared, p, slots, next, at, is, acc);
 	}
 	__syncwarp();
 #pragma unroll
