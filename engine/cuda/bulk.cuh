@@ -21,14 +21,6 @@ __device__ static inline void barrier_wait(uint32_t at, int parity)
 		     "@p bra done; bra again; done: }" :: "r"(at), "r"(parity) : "memory");
 }
 __device__ static inline void barrier_wait(uint64_t *b, int parity) { barrier_wait(shared_address(b), parity); }
-__device__ static inline bool barrier_done(uint64_t *b, int parity)
-{
-	int done;
-	asm volatile("{ .reg .pred p;\n"
-		     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
-		     "selp.s32 %0, 1, 0, p; }" : "=r"(done) : "r"(shared_address(b)), "r"(parity) : "memory");
-	return done;
-}
 __device__ static inline void barriers_ready(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 /* Copies bytes (a multiple of 16) from global memory; `full` completes when they have arrived.  They are read once: the cache
  * may drop them first, so that activations and code stay. */

@@ -75,11 +75,11 @@ template <typename S> __device__ static S block_total(S x, S *part)
 }
 
 /* The best 20 of a slice, its largest logit and the sum of exp(logit - largest) in double, and how many ids rank before the
- * given one.  A block owns one slice of one row, a thread the ids i, i + 256, ...  Cold code: rehearsed without logits. */
+ * given one.  A block owns one slice of one row, a thread the ids i, i + 256, ... */
 __global__ void __launch_bounds__(THREADS) head_slices(struct head_part *part, const float *logits, const int32_t *given, int V)
 {
 	constexpr int EACH = HEAD_SLICE / THREADS;
-	__shared__ struct candidate lists[WARPS * TOP_N], top[TOP_N];
+	__shared__ struct candidate lists[WARPS * TOP_N];
 	__shared__ double sums[THREADS];
 	__shared__ int counts[THREADS];
 	int row = blockIdx.y, first = blockIdx.x * HEAD_SLICE + threadIdx.x, above = 0;
@@ -87,46 +87,38 @@ __global__ void __launch_bounds__(THREADS) head_slices(struct head_part *part, c
 	struct head_part *out = part + (int64_t)row * gridDim.x + blockIdx.x;
 	uint32_t order[EACH];
 	float v[EACH];
-	double max = 0, sum = 0;
 	grid_release();
-#pragma unroll 1
-	for (int pass = 0; pass < 2; pass++) {
-		if (pass)
-			grid_wait();
-		int asked = pass && given ? given[row] : -1;
-		uint32_t bar = asked >= 0 ? order_of(x[asked]) : 0xffffffffu;
-		above = 0, sum = 0;
+	grid_wait();
+	int asked = given ? given[row] : -1;
+	uint32_t bar = asked >= 0 ? order_of(x[asked]) : 0xffffffffu;
 #pragma unroll
-		for (int j = 0; j < EACH; j++)
-			v[j] = pass && first + j * THREADS < V ? x[first + j * THREADS] : -INFINITY;
+	for (int j = 0; j < EACH; j++)
+		v[j] = first + j * THREADS < V ? x[first + j * THREADS] : -INFINITY;
 #pragma unroll
-		for (int j = 0; j < EACH; j++) {
-			order[j] = first + j * THREADS < V ? order_of(v[j]) : 0;
-			above += order[j] > bar || (order[j] == bar && first + j * THREADS < asked);
-		}
-		warp_top<EACH>(lists + threadIdx.x / WARP * TOP_N, order, first, THREADS);
-		__syncthreads();
-		if (threadIdx.x < WARP)
-			merge_lists(pass ? out->top : top, lists, WARPS);
-		struct candidate best = lists[0];
-		for (int w = 1; w < WARPS; w++)
-			if (lists[w * TOP_N].order > best.order)
-				best = lists[w * TOP_N];
-		max = pass ? x[best.id] : 0.0f;
-#pragma unroll
-		for (int j = 0; j < EACH; j++)
-			if (first + j * THREADS < V)
-				sum += exp(v[j] - max);
-		sum = block_total(sum, sums);
-		above = block_total(above, counts);
-		__syncthreads();
+	for (int j = 0; j < EACH; j++) {
+		order[j] = first + j * THREADS < V ? order_of(v[j]) : 0;
+		above += order[j] > bar || (order[j] == bar && first + j * THREADS < asked);
 	}
+	warp_top<EACH>(lists + threadIdx.x / WARP * TOP_N, order, first, THREADS);
+	__syncthreads();
+	if (threadIdx.x < WARP)
+		merge_lists(out->top, lists, WARPS);
+	struct candidate best = lists[0];
+	for (int w = 1; w < WARPS; w++)
+		if (lists[w * TOP_N].order > best.order)
+			best = lists[w * TOP_N];
+	double max = x[best.id], sum = 0;
+#pragma unroll
+	for (int j = 0; j < EACH; j++)
+		if (first + j * THREADS < V)
+			sum += exp(v[j] - max);
+	sum = block_total(sum, sums);
+	above = block_total(above, counts);
 	if (threadIdx.x == 0)
 		out->max = max, out->sum = sum, out->above = above;
 }
 
-/* The slices of one row together: a block owns a row; partial sums are added in a tree over the slices: fixed.  Cold code:
- * rehearsed without slices. */
+/* The slices of one row together: a block owns a row; partial sums are added in a tree over the slices: fixed. */
 __global__ void __launch_bounds__(THREADS) head_merge_rows(struct head_row *out, int32_t *next, const struct head_part *part,
 							    const float *logits, const int32_t *given, int V, int parts)
 {
@@ -136,40 +128,31 @@ __global__ void __launch_bounds__(THREADS) head_merge_rows(struct head_row *out,
 	__shared__ int counts[THREADS];
 	int row = blockIdx.x, above = 0;
 	const float *x = logits + (int64_t)row * V;
-	double lse = 0;
 	grid_release();
+	grid_wait();
 	part += (int64_t)row * parts;
-#pragma unroll 1
-	for (int pass = 0; pass < 2; pass++) {
-		if (pass)
-			grid_wait();
 #pragma unroll 4
-		for (int i = threadIdx.x; i < parts * TOP_N; i += THREADS)
-			lists[i] = pass ? part[i / TOP_N].top[i % TOP_N] : (struct candidate){ 0, 0 };
-		__syncthreads();
-		if (threadIdx.x < WARP)
-			merge_lists(top, lists, parts);
-		__syncthreads();
-		if (pass && threadIdx.x < TOP_N && (int)threadIdx.x < V) {
-			out[row].top_id[threadIdx.x] = (int32_t)top[threadIdx.x].id;
-			out[row].top_logit[threadIdx.x] = x[top[threadIdx.x].id];
-		}
-		double max = pass ? x[top[0].id] : 0.0f, sum = 0;
-		above = 0;
-		if ((int)threadIdx.x < parts) {
-			sum = pass ? part[threadIdx.x].sum : 1, lse = pass ? part[threadIdx.x].max : 0;
-			sum *= exp(lse - max);
-			above = pass ? part[threadIdx.x].above : 0;
-		}
-		sum = block_total(sum, sums);
-		above = block_total(above, counts);
-		lse = max + log(sum);
-		__syncthreads();
+	for (int i = threadIdx.x; i < parts * TOP_N; i += THREADS)
+		lists[i] = part[i / TOP_N].top[i % TOP_N];
+	__syncthreads();
+	if (threadIdx.x < WARP)
+		merge_lists(top, lists, parts);
+	__syncthreads();
+	if (threadIdx.x < TOP_N && (int)threadIdx.x < V) {
+		out[row].top_id[threadIdx.x] = (int32_t)top[threadIdx.x].id;
+		out[row].top_logit[threadIdx.x] = x[top[threadIdx.x].id];
 	}
+	double max = x[top[0].id], sum = 0;
+	if ((int)threadIdx.x < parts) {
+		sum = part[threadIdx.x].sum * exp(part[threadIdx.x].max - max);
+		above = part[threadIdx.x].above;
+	}
+	sum = block_total(sum, sums);
+	above = block_total(above, counts);
 	if (threadIdx.x)
 		return;
 	int asked = given ? given[row] : -1;
-	out[row].lse = lse;
+	out[row].lse = max + log(sum);
 	out[row].given_rank = asked >= 0 ? above + 1 : 0;
 	out[row].given_logit = asked >= 0 ? x[asked] : 0.0f;
 	next[row] = (int32_t)top[0].id;

@@ -24,7 +24,7 @@
 #define DEPTH 2
 
 /* ---- a tile ---- */
-struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], go, unused; };  /* go: the kernel before is over */
+struct fixed { uint64_t full[MAX_SLOTS], empty[MAX_SLOTS]; };
 
 struct place {
 	const char *w;
@@ -200,16 +200,15 @@ __device__ static inline void load_row(uint4 x[2], uint32_t at, bool is)
 }
 
 /* A warp takes its steps of every stage, and loads the rows under the next ones once these are done.  Where the ring holds fewer stages
- * than the tile has, the others are asked for as places come free.  next: the first stage that nobody has asked for.  row: this lane's columns of its row, a pointer or an
+ * than the tile has, the others are asked for as places come free.  row: this lane's columns of its row, a pointer or an
  * address in shared memory; is: there is one. */
 template <int F, typename R>
-__device__ static inline void multiply(struct fixed *s, char *ring, const struct place &p, int slots, int next, R row, bool is,
-				       float acc[SHARE][4])
+__device__ static inline void multiply(struct fixed *s, char *ring, const struct place &p, int slots, R row, bool is, float acc[SHARE][4])
 {
 	constexpr int STAGE = SLICES * record<F>::BYTES, HOP = WARPS * record<F>::BYTES;
 	constexpr int WIDTH = TILE_STEP * (sizeof(R) == sizeof(uint32_t) ? (int)sizeof(uint16_t) : 1);
 	int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP, slot = 0, lap = 0;
-	int last = threadIdx.x ? 0 : min(slots, (p.steps + SLICES - 1) / SLICES);
+	int asked = min(slots, (p.steps + SLICES - 1) / SLICES), next = threadIdx.x ? asked : DEPTH;
 	bool refill = p.steps > slots * SLICES;
 	uint32_t from = shared_address(ring) + slice * record<F>::BYTES, gate = shared_address(s->full);
 	uint32_t codes = from + step<F>::codes_at(lane), scales = from + step<F>::scales_at(lane);
@@ -223,7 +222,7 @@ __device__ static inline void multiply(struct fixed *s, char *ring, const struct
 	for (int i = slice; i - slice < p.steps; i += SLICES) {
 		row += SLICES * WIDTH;
 		barrier_wait(gate, lap);
-		if (next < last)
+		if (next < asked)
 			fetch<F>(s, ring, p, slots, next++);
 #pragma unroll
 		for (int h = 0; h < SHARE; h++)
@@ -428,20 +427,6 @@ template <int F> __device__ static void route_logits(const struct stream_args &a
 	choose_experts(a.route, a.plan, a.weight, shared, a.T);
 }
 
-/* By thread 0, until the kernel before is over: further stages, each when an earlier one has come.  Returns the next. */
-template <int F>
-__device__ static inline int fetch_on(struct fixed *s, char *ring, const struct place &p, int slots)
-{
-	int n = min((p.steps + SLICES - 1) / SLICES, slots), k = min(n, DEPTH);
-	while (k < n && !barrier_done(&s->go, 0)) {
-		if (barrier_done(&s->full[k - DEPTH], 0))
-			fetch<F>(s, ring, p, slots, k++);
-		else
-			__nanosleep(100);
-	}
-	return k;
-}
-
 /* One tile: a warp takes its steps of every stage, then the partial sums are added in the order of the slices. */
 template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(const struct stream_args &a)
 {
@@ -467,7 +452,6 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 	int slots = EXPERTS && p.segment >= 0 ? a.slots_of_segments : a.slots_of_ring;
 	if (threadIdx.x == 0) {
 		int n = min((p.steps + SLICES - 1) / SLICES, slots);
-		barrier_init(&s->go, 1);
 #pragma unroll 1
 		for (int k = 0; k < n; k++) {
 			barrier_init(&s->full[k], 1);
@@ -480,17 +464,11 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 	}
 	struct early e = load_early<CONV>(a, p, row, p.tile * TILE_ROWS + i);
 	__syncthreads();
-	int next = DEPTH;
-	if (threadIdx.x == 0 && !(up && p.segment < 0))
-		next = fetch_on<F>(s, shared, p, slots);
 	grid_wait();
-	if (threadIdx.x == WARP)
-		barrier_arrive(&s->go);
 	if (up)
 		grid_release();
 	if (!p.steps)
 		return;
-	__syncwarp();
 	int g = lane / 4;
 	bool is = g < p.count;
 	if (a.row_bytes) {
@@ -499,10 +477,10 @@ template <int F, bool CONV, bool EXPERTS> __device__ static void stream_block(co
 		else
 			bring_rows(a, p, (char *)(s + 1));
 		uint32_t at = shared_address(s + 1) + g * a.row_bytes + lane % 4 * 8 * (int)sizeof(uint16_t);
-		multiply<F>(s, shared, p, slots, next, at, is, acc);
+		multiply<F>(s, shared, p, slots, at, is, acc);
 	} else {
 		const uint16_t *at = is ? row_of(a, p, g) + lane % 4 * 8 : a.rows;
-		multiply<F>(s, shared, p, slots, next, at, is, acc);
+		multiply<F>(s, shared, p, slots, at, is, acc);
 	}
 	__syncwarp();
 #pragma unroll
