@@ -161,6 +161,22 @@ const char *arm_text(const struct arm *arm, enum factor f, char *buf, size_t siz
 	return buf;
 }
 
+char *arm_words(const struct arm *arm)
+{
+	char *words = NULL, value[64];
+
+	for (int f = 0; f < N_FACTORS; f++) {
+		if (arm->value[f] == ARM_UNSET)
+			continue;
+		char *longer = xasprintf("%s%s%s=%s", words ? words : "", words ? "," : "", factor_name((enum factor)f),
+					 arm_text(arm, (enum factor)f, value, sizeof(value)));
+
+		free(words);
+		words = longer;
+	}
+	return words;
+}
+
 /* ---- text ---- */
 
 /* "w8a8, w8a8-lt, w8a16 or native", "an integer of at least 1, or all": what a factor takes. */

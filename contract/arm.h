@@ -72,6 +72,8 @@ void arm_defaults(struct arm *arm);
 bool arm_equal(const struct arm *a, const struct arm *b);
 /* The value of one factor as text in buf ("-" if unset). */
 const char *arm_text(const struct arm *arm, enum factor f, char *buf, size_t size);
+/* "k=v,k=v" of what is set, as arm_parse reads it; NULL if nothing is.  The caller frees. */
+char *arm_words(const struct arm *arm);
 
 /* "LAYERS:k=v[,k=v]" of the command line; appended to the list. */
 int arm_at_parse(struct arm_at_list *at, const char *text, struct err *err);

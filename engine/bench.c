@@ -377,14 +377,23 @@ static int run_profile(struct bench *b, struct err *err)
 	return profile_print(&p, "decode", steps, decode(b, NULL), err);
 }
 
+/* backend, threads and compute as they came out, and the other factors that were asked for. */
 static char *leg_text(const struct bench *b)
 {
+	static const enum factor shown[] = { FACTOR_BACKEND, FACTOR_THREADS, FACTOR_COMPUTE };
 	char backend[32], threads[32], compute[32];
+	struct arm others = b->o->arm;
 
 	arm_text(&b->session.arm, FACTOR_BACKEND, backend, sizeof(backend));
 	arm_text(&b->session.arm, FACTOR_THREADS, threads, sizeof(threads));
 	arm_text(&b->session.arm, FACTOR_COMPUTE, compute, sizeof(compute));
-	return xasprintf("backend=%s,threads=%s,compute=%s", backend, threads, compute);
+	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
+		others.value[shown[i]] = ARM_UNSET;
+	char *words = arm_words(&others);
+	char *text = xasprintf("backend=%s,threads=%s,compute=%s%s%s", backend, threads, compute, words ? "," : "", words ? words : "");
+
+	free(words);
+	return text;
 }
 
 /* The runs that are counted; the device is watched from the first of them on. */

@@ -21,23 +21,6 @@ static void add_pair(struct leg_exit *e, const char *option, const char *value)
 	add(e, value);
 }
 
-/* "k=v,k=v" of what is set; NULL if nothing is.  The caller frees. */
-static char *arm_words(const struct arm *arm)
-{
-	char *words = NULL, value[64];
-
-	for (int f = 0; f < N_FACTORS; f++) {
-		if (arm->value[f] == ARM_UNSET)
-			continue;
-		char *longer = xasprintf("%s%s%s=%s", words ? words : "", words ? "," : "", factor_name((enum factor)f),
-					 arm_text(arm, (enum factor)f, value, sizeof(value)));
-
-		free(words);
-		words = longer;
-	}
-	return words;
-}
-
 static void add_arm(struct leg_exit *e, const struct recipe_leg *leg)
 {
 	char *words = arm_words(&leg->arm);

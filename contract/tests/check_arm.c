@@ -145,6 +145,12 @@ START_TEST(overlay_and_text)
 	ck_assert_str_eq(arm_text(&arm, FACTOR_GRAPH, buf, sizeof(buf)), "-");
 	over = arm;
 	ck_assert(arm_equal(&arm, &over));
+	char *words = arm_words(&arm);
+
+	ck_assert_str_eq(words, "mamba.proj=w8a16,batch=all,threads=3");
+	free(words);
+	arm_init(&over);
+	ck_assert_ptr_null(arm_words(&over));
 }
 END_TEST
 
