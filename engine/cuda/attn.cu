@@ -173,6 +173,20 @@ __global__ void __launch_bounds__(THREADS) attention_rows(struct attn_args a)
 }
 
 /* ---- tensor cores ---- */
+/* The up to 16 query heads of a block, from *h0 on, which share kv head *kv: how many. */
+__device__ static inline int heads_of_block(int *kv, int *h0, const struct attn_args &a)
+{
+	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS;
+	*kv = blockIdx.y / groups, *h0 = *kv * rep + blockIdx.y % groups * Q_HEADS;
+	return min(Q_HEADS, (*kv + 1) * rep - *h0);
+}
+
+/* Of q k^T; an fp8 cache's scale of keys is in it. */
+__device__ static inline float score_scale(const struct attn_args &a, int head_dim)
+{
+	return (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)head_dim));
+}
+
 /* A block owns one token row, up to 16 query heads of one kv head, and one split or all of them.  All sums in a fixed order. */
 template <int N>
 __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
@@ -180,9 +194,8 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 	extern __shared__ __align__(16) uint16_t pool[];
 	__shared__ float score[Q_HEADS * (TILE + 4)], tile_m[Q_HEADS], tile_l[Q_HEADS];
 	__shared__ __align__(16) uint16_t weights[2][Q_HEADS * (TILE + PAD)];
-	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, rep = a.heads / a.kv_heads;
-	int groups = (rep + Q_HEADS - 1) / Q_HEADS, t = blockIdx.z, kv = blockIdx.y / groups, g = threadIdx.x % WARP / 4;
-	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), q = threadIdx.x % 4;
+	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, t = blockIdx.z, g = threadIdx.x % WARP / 4, q = threadIdx.x % 4;
+	int kv, h0, heads = heads_of_block(&kv, &h0, a);
 	struct half_tile s = { pool, pool + Q_HEADS * ld, pool + (Q_HEADS + TILE) * ld, weights[0], weights[1], score, tile_m,
 			       tile_l, width };
 	grid_release();
@@ -191,7 +204,7 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 	if (first * ATTN_SPLIT >= n)
 		return;
 	int64_t k0 = a.slots[t] * a.k_stride + kv * hd, v0 = a.slots[t] * a.v_stride + kv * hd;
-	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)hd));
+	float scale = score_scale(a, hd);
 #pragma unroll 1
 	for (int i = threadIdx.x; i < Q_HEADS * width / 4; i += THREADS) {
 		int h = i / (width / 4), d = i % (width / 4) * 4;
@@ -205,7 +218,7 @@ __global__ void __launch_bounds__(THREADS) attention_tiles(struct attn_args a)
 		float o[N][4];
 		int count = min(TILE, n - split * TILE);
 		__syncthreads();
-		load_tile(s, a, k0, v0, split * TILE, count);
+		load_rows(s, a, k0, v0, split * TILE, count, 0, TILE);
 		wait_copies();
 		__syncthreads();
 		tile_products(s, scale, count);
@@ -329,14 +342,13 @@ __device__ static inline void bring_queries(uint16_t *to, const struct attn_args
 __global__ void __launch_bounds__(THREADS, 2) attention_many_tiles(struct attn_args a, int T)
 {
 	extern __shared__ __align__(16) uint16_t pool[];
-	int rep = a.heads / a.kv_heads, groups = (rep + Q_HEADS - 1) / Q_HEADS, kv = blockIdx.y / groups, warp = threadIdx.x / WARP;
-	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), lane = threadIdx.x % WARP;
+	int kv, h0, heads = heads_of_block(&kv, &h0, a), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 	int t0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * TOKENS, t = min(t0 + warp, T - 1);   /* long rows first */
 	uint16_t *const tiles = pool + Q_ELEMENTS;
 	grid_release();
 	grid_wait();
 	int slot = a.slots[t], n = a.pos[t] + 1;
-	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)CHANNELS));
+	float scale = score_scale(a, CHANNELS);
 	bring_queries(pool, a, t0, T, h0, heads);
 	float M[2] = { -INFINITY, -INFINITY }, L[2] = {}, O[CHANNELS / 8][4] = {};
 #pragma unroll 1
@@ -352,7 +364,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_many_tiles(struct attn_a
 		struct half_tile s = { .width = CHANNELS };
 		auto load = [&](int split) {
 			s.k = tiles + split % 2 * 2 * TILE_ELEMENTS, s.v = s.k + TILE_ELEMENTS;
-			load_tile(s, a, k0, v0, split * TILE, min(TILE, longest - split * TILE));
+			load_rows(s, a, k0, v0, split * TILE, min(TILE, longest - split * TILE), 0, TILE);
 		};
 		__syncthreads();
 		load(0);
@@ -404,14 +416,13 @@ __global__ void __launch_bounds__(THREADS) attention_splits(struct attn_args a)
 	extern __shared__ __align__(16) uint16_t pool[];
 	__shared__ float score[Q_HEADS * (TILE + 4)], tile_m[Q_HEADS], tile_l[Q_HEADS];
 	__shared__ __align__(16) uint16_t weights[2][Q_HEADS * (TILE + PAD)];
-	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, rep = a.heads / a.kv_heads;
-	int groups = (rep + Q_HEADS - 1) / Q_HEADS, t = blockIdx.z, kv = blockIdx.y / groups, g = threadIdx.x % WARP / 4;
-	int h0 = kv * rep + blockIdx.y % groups * Q_HEADS, heads = min(Q_HEADS, (kv + 1) * rep - h0), q = threadIdx.x % 4;
+	int hd = a.head_dim, width = (hd + 31) / 32 * 32, ld = width + PAD, t = blockIdx.z, g = threadIdx.x % WARP / 4, q = threadIdx.x % 4;
+	int kv, h0, heads = heads_of_block(&kv, &h0, a);
 	struct half_tile s = { pool, pool + Q_HEADS * ld, pool + (Q_HEADS + TILE) * ld, weights[0], weights[1], score, tile_m,
 			       tile_l, width };
 	int split = blockIdx.x, base = split * TILE, pos = a.pos[t], count = min(TILE, pos + 1 - base), own = pos - base;
 	int64_t k0 = a.slots[t] * a.k_stride + kv * hd, v0 = a.slots[t] * a.v_stride + kv * hd;
-	float scale = (a.kind == KIND_FP8 ? a.k_scale : 1.0f) * (1.0f / sqrtf((float)hd)), o[N][4];
+	float scale = score_scale(a, hd), o[N][4];
 	grid_release();
 	if (count > 0) {
 		load_rows(s, a, k0, v0, base, count, 0, min(own, TILE));

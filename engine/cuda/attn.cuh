@@ -25,7 +25,8 @@ __device__ static inline void load_eight(uint16_t *to, const void *cache, int64_
 		to[i] = i < n ? bf16_bits(load_as_float(cache, at + i, kind)) : 0;
 }
 
-/* Rows j0 .. j1 - 1 of the tile, which begins at position base of one kv head; those from count on are zero. */
+/* Rows j0 .. j1 - 1 of the tile, which begins at position base of one kv head; those from count on are zero.  Its copies are to be
+ * waited for. */
 __device__ static void load_rows(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count,
 				 int j0, int j1)
 {
@@ -41,12 +42,6 @@ __device__ static void load_rows(const struct half_tile &s, const struct attn_ar
 		else
 			j = (i + THREADS) / runs, d = (i + THREADS) % runs * 8;
 	}
-}
-
-/* Positions base .. base + count - 1 of one kv head; the rest of the tile is zero.  Its copies are to be waited for. */
-__device__ static void load_tile(const struct half_tile &s, const struct attn_args &a, int64_t k0, int64_t v0, int base, int count)
-{
-	load_rows(s, a, k0, v0, base, count, 0, TILE);
 }
 
 __device__ static inline void wait_copies(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
