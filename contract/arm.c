@@ -361,6 +361,14 @@ void arm_at_copy(struct arm_at_list *to, const struct arm_at_list *from)
 		at_append(to, from->item[i].layers, &from->item[i].arm);
 }
 
+char *arm_at_words(const struct arm_at *at)
+{
+	char *words = arm_words(&at->arm), *text = xasprintf("%s:%s", at->layers, words ? words : "");
+
+	free(words);
+	return text;
+}
+
 void arm_at_release(struct arm_at_list *at)
 {
 	for (int i = 0; i < at->n; i++)

@@ -81,6 +81,8 @@ int arm_at_parse(struct arm_at_list *at, const char *text, struct err *err);
 int arm_layers_hold(const char *layers, int layer, struct err *err);
 bool arm_at_equal(const struct arm_at_list *a, const struct arm_at_list *b);
 void arm_at_copy(struct arm_at_list *to, const struct arm_at_list *from);
+/* "LAYERS:k=v,k=v", as arm_at_parse reads it.  The caller frees. */
+char *arm_at_words(const struct arm_at *at);
 void arm_at_release(struct arm_at_list *at);
 
 /* The JSON object of report.requested and report.effective: all factors, null where unset, then `at`

@@ -393,6 +393,13 @@ static char *leg_text(const struct bench *b)
 	char *text = xasprintf("backend=%s,threads=%s,compute=%s%s%s", backend, threads, compute, words ? "," : "", words ? words : "");
 
 	free(words);
+	for (int i = 0; i < b->o->at.n; i++) {
+		char *shorter = text, *at = arm_at_words(&b->o->at.item[i]);
+
+		text = xasprintf("%s at %s", shorter, at);
+		free(shorter);
+		free(at);
+	}
 	return text;
 }
 

@@ -29,11 +29,8 @@ static void add_arm(struct leg_exit *e, const struct recipe_leg *leg)
 		add_pair(e, "--arm", words);
 	free(words);
 	for (int i = 0; i < leg->at.n; i++) {
-		words = arm_words(&leg->at.item[i].arm);
-		char *at = xasprintf("%s:%s", leg->at.item[i].layers, words ? words : "");
-
-		add_pair(e, "--at", at);
-		free(at);
+		words = arm_at_words(&leg->at.item[i]);
+		add_pair(e, "--at", words);
 		free(words);
 	}
 }

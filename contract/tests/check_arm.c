@@ -149,6 +149,9 @@ START_TEST(overlay_and_text)
 
 	ck_assert_str_eq(words, "mamba.proj=w8a16,batch=all,threads=3");
 	free(words);
+	words = arm_at_words(&(struct arm_at){ .layers = (char *)"0-1,7", .arm = arm });
+	ck_assert_str_eq(words, "0-1,7:mamba.proj=w8a16,batch=all,threads=3");
+	free(words);
 	arm_init(&over);
 	ck_assert_ptr_null(arm_words(&over));
 }

@@ -68,7 +68,8 @@ END_TEST
 START_TEST(test_records)
 {
 	char *path = xasprintf("%s/records.jsonl", temp), *line = xasprintf(
-		"--model " TINY " --prompt 5 --decode 3 --batch 2 --runs 2 --no-bandwidth --arm threads=1,mamba.decode=chunk --json %s", path);
+		"--model " TINY " --prompt 5 --decode 3 --batch 2 --runs 2 --no-bandwidth --arm threads=1,mamba.decode=chunk "
+		"--at 0:mamba.decode=step --json %s", path);
 	struct err err = {0};
 	char text[4096], *same;
 	size_t size;
@@ -89,7 +90,8 @@ START_TEST(test_records)
 		metric = json_object_get(r, "metric");
 		shape = json_object_get(r, "shape");
 		ck_assert_str_eq(json_string_value(json_object_get(r, "model")), "tiny-lightning");
-		ck_assert_str_eq(json_string_value(json_object_get(r, "leg")), "backend=cpu,threads=1,compute=bf16,mamba.decode=chunk");
+		ck_assert_str_eq(json_string_value(json_object_get(r, "leg")), "backend=cpu,threads=1,compute=bf16,mamba.decode=chunk "
+				 "at 0:mamba.decode=step");
 		ck_assert_int_eq(json_integer_value(json_object_get(shape, "prompt")), 5);
 		ck_assert_int_eq(json_integer_value(json_object_get(shape, "decode")), 3);
 		ck_assert_int_eq(json_integer_value(json_object_get(shape, "batch")), 2);
